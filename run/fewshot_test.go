@@ -43,7 +43,7 @@ func TestFewShotRunsAskWithExamples(t *testing.T) {
 		}
 		p := made.Train(5)
 		want, err := s.dialogue.Prompt(e.Ask(p)...)
-		if err != nil || len(e.Ask(p)) > 1 != task.Chats(made) || !strings.Contains(strings.Join(e.Ask(p), ""), p.Text) {
+		if err != nil || len(e.Ask(p)) == 1 || !strings.Contains(strings.Join(e.Ask(p), ""), p.Text) {
 			t.Fatal(err, e.Ask(p))
 		}
 		group, _ := generated(t, g, w, pipeline.Job{Size: 1, Prompt: p}, 0)

@@ -39,7 +39,7 @@ func (m textModel) encodePrompt(p task.Prompt) (policy.Input, error) {
 	in, err := m.readPrompt(p)
 	if n, most := len(in.Tokens), m.model.Config().MaxPositionEmbeddings; err == nil && n >= most {
 		err = fmt.Errorf("policy.positions: %d: want %d or more: prompt %s has %d tokens and leaves no room for a "+
-			"turn (with policy.init, start from a model with more)", most, n+1, p.ID, n)
+			"turn (with policy.init, start from a model with more; with task.examples, ask for fewer)", most, n+1, p.ID, n)
 	}
 	return in, err
 }

@@ -16,19 +16,17 @@ type FewShot interface {
 }
 
 // Examples are solved training problems that come before every prompt, for a model that continues texts: the same ones
-// before all prompts of a run, except that no problem is its own example. Held-out problems are never among them. In
-// the format Chat they are earlier messages. It is immutable and safe for concurrent use. Nil stands for none.
+// before all prompts of a run, except that no problem is its own example. Held-out problems are never among them. It is
+// immutable and safe for concurrent use. Nil stands for none.
 type Examples struct {
-	chat   bool
-	n      int
-	solved []solved // n+1: one to spare
+	solved []solved // one to spare
 	stop   string
 }
 
 // solved is a problem with its solution.
 type solved struct{ id, question, answer string }
 
-// between separates examples.
+// between separates examples in one text.
 const between = "\n\n"
 
 // Constants of the choice of examples. Runs with the same task, settings and seed have the same ones.
@@ -45,36 +43,39 @@ func NewExamples(t Task) (*Examples, error) {
 	if !ok || asks.Examples() == 0 {
 		return nil, nil
 	}
-	e := &Examples{n: asks.Examples(), chat: Chats(t)}
+	n := asks.Examples()
+	refuse := func(want string, args ...any) error {
+		return &option.Error{Key: "task.examples", Value: n, Want: fmt.Sprintf(want, args...)}
+	}
 	d, ok := t.(Demonstrator)
 	if !ok {
-		return nil, &option.Error{Key: "task.examples", Value: e.n, Want: "0: the task has no solutions to show"}
+		return nil, refuse("0: the task has no solutions to show")
 	}
-	opening := t.Train(0).Text
-	for i := uint64(0); len(e.solved) <= e.n; i++ {
-		if i == uint64(1000+100*e.n) {
-			return nil, &option.Error{Key: "task.examples", Value: e.n,
-				Want: fmt.Sprintf("at most %d: the training problems have one more", max(len(e.solved)-1, 0))}
+	e := &Examples{}
+	for i := 0; len(e.solved) <= n; i++ {
+		if i == 1000+100*n {
+			return nil, refuse("at most %d: the training problems have one more", max(len(e.solved)-1, 0))
 		}
-		p := t.Train(rollout.Stream(examplesSeed, "examples", i).Uint64())
+		p := t.Train(rollout.Stream(examplesSeed, "examples", uint64(i)).Uint64())
 		known := slices.ContainsFunc(e.solved, func(s solved) bool { return s.id == p.ID })
 		if answer := d.Demonstrate(p); answer != "" && !known {
 			e.solved = append(e.solved, solved{p.ID, p.Text, answer})
 		}
 	}
-	if e.chat {
+	if Chats(t) {
 		return e, nil
 	}
+	opening := e.solved[0].question
 	for i := range uint64(examplesLook) {
 		opening = commonPrefix(opening, t.Train(rollout.Stream(examplesSeed, "openings", i).Uint64()).Text)
 	}
 	e.stop = between + opening
-	for _, s := range e.solved {
+	for i, s := range e.solved {
 		if strings.Contains(s.answer, e.stop) {
-			return nil, &option.Error{Key: "task.examples", Value: e.n, Want: fmt.Sprintf("0, or a task.template that "+
-				"begins with words of its own, such as \"Question: \": %q would end a completion, and the solution of "+
-				"%s contains it", e.stop, s.id)}
+			return nil, refuse("0, or a task.template that begins with words of its own, such as \"Question: \": %q would "+
+				"end a completion, and the solution of %s contains it", e.stop, s.id)
 		}
+		e.solved[i].answer += between
 	}
 	return e, nil
 }
@@ -89,23 +90,16 @@ func commonPrefix(a, b string) string {
 	return string(x[:n])
 }
 
-// Ask returns what a policy is asked for a prompt: in the format Chat questions and answers in turn, the last the
-// prompt's; else one text.
-func (e *Examples) Ask(p Prompt) []string {
-	if e == nil {
-		return []string{p.Text}
+// Ask returns what a policy is asked for a prompt: questions and answers in turn, the last the prompt's. In the format
+// Chat they are messages, else parts of one text.
+func (e *Examples) Ask(p Prompt) (messages []string) {
+	if e != nil {
+		others := slices.DeleteFunc(slices.Clone(e.solved), func(s solved) bool { return s.id == p.ID })
+		for _, s := range others[:len(e.solved)-1] {
+			messages = append(messages, s.question, s.answer)
+		}
 	}
-	others := slices.DeleteFunc(slices.Clone(e.solved), func(s solved) bool { return s.id == p.ID })
-	var messages []string
-	var text strings.Builder
-	for _, s := range others[:e.n] {
-		messages = append(messages, s.question, s.answer)
-		text.WriteString(s.question + s.answer + between)
-	}
-	if e.chat {
-		return append(messages, p.Text)
-	}
-	return []string{text.String() + p.Text}
+	return append(messages, p.Text)
 }
 
 // Stop returns the text with which a completion goes on to another problem, empty if none ends it: a blank line, and

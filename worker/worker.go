@@ -193,7 +193,7 @@ func (w *Worker) probe(ctx context.Context, e engine.Engine) (*engine.Report, er
 	}
 	if len(prompt) >= w.options.Positions {
 		return nil, fmt.Errorf("prompt %s has %d tokens: want fewer than the %d positions of a rollout: allow more, or give "+
-			"the task shorter prompts", first.ID, len(prompt), w.options.Positions)
+			"the task shorter prompts or fewer task.examples", first.ID, len(prompt), w.options.Positions)
 	}
 	r, err := engine.Probe(ctx, e, engine.Probing{Sampling: w.options.Sampling, Prompt: prompt,
 		Texts: []string{first.Text}, Encode: w.encode})

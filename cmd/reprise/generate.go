@@ -64,12 +64,11 @@ func (c *generateCommand) Run(ctx context.Context) error {
 	}
 	row := g.Rows()[0]
 	text := dialogue.Decode(row.Tokens[row.Prompt:])
-	switch {
-	case c.Chat && !c.JSON:
+	if !c.JSON {
+		if !c.Chat {
+			text = tokenizer.Decode(row.Tokens)
+		}
 		fmt.Println(text)
-		return nil
-	case !c.JSON:
-		fmt.Println(tokenizer.Decode(row.Tokens))
 		return nil
 	}
 	out := completion{PromptIDs: prompt, IDs: row.Tokens[row.Prompt:], Logprobs: row.Logprobs[row.Prompt:], Text: text,

@@ -66,8 +66,8 @@ func (t *Tokenizer) Chat() (*Dialogue, error) {
 // Stop returns the ids that end a turn. Without a chat template there may be none.
 func (d *Dialogue) Stop() []int32 { return slices.Clone(d.stop) }
 
-// Prompt returns the ids of a question, up to where the policy's turn begins. With a chat template earlier questions
-// and their answers may come before it, in turn.
+// Prompt returns the ids of a question, up to where the policy's turn begins. Earlier questions and their answers may
+// come before it, in turn.
 func (d *Dialogue) Prompt(messages ...string) ([]int32, error) {
 	if d.template == nil {
 		return d.tokenizer.Encode(strings.Join(messages, ""))
@@ -157,7 +157,10 @@ func (t *Tokenizer) ForTask(of task.Task) (d TaskDialogue, err error) {
 // Ask returns the ids of a prompt with its examples, up to where the policy's turn begins.
 func (d TaskDialogue) Ask(p task.Prompt) ([]int32, error) {
 	ids, err := d.Prompt(d.examples.Ask(p)...)
-	if err != nil {
+	switch {
+	case err != nil && d.examples != nil:
+		err = fmt.Errorf("encode prompt %s with task.examples: %w", p.ID, err)
+	case err != nil:
 		err = fmt.Errorf("encode prompt %s: %w", p.ID, err)
 	}
 	return ids, err

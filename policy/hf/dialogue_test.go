@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/reprise-rl/reprise/task/arithmetic"
 )
 
 // chatCase is a conversation as transformers renders and encodes it.
@@ -149,6 +151,27 @@ func TestPlainDialoguesAreTheTokenizers(t *testing.T) {
 	tok.eos = nil
 	if _, err := tok.Plain().Turn("2"); err == nil || !strings.Contains(err.Error(), "add eos_token_id") {
 		t.Errorf("a turn without an end: %v", err)
+	}
+}
+
+func TestExamplesThatCannotBeEncodedAreNamed(t *testing.T) {
+	for want, examples := range map[string]int{"with task.examples: ": 2, "": 0} {
+		made, err := arithmetic.New(arithmetic.Settings{Examples: examples}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tok, err := NewCharTokenizer(made.Characters()) // without line breaks
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := tok.ForTask(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.Ask(made.Train(0))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d examples: %v, want %q", examples, err, want)
+		}
 	}
 }
 
