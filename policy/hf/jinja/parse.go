@@ -365,7 +365,7 @@ func chain(first expression, steps []step) expression {
 func (p *parser) disjunction() expression { return p.logical("or", p.conjunction, true) }
 func (p *parser) conjunction() expression { return p.logical("and", p.negation, false) }
 
-// logical parses operands between one operator, whose value is decided by the first of this truth.
+// logical parses operands joined by or, or by and. The value is the first whose truth is decides, else the last.
 func (p *parser) logical(op string, operand func() expression, decides bool) expression {
 	first := operand()
 	var steps []step

@@ -655,8 +655,8 @@ func (r *rendering) apply(list []any, f func(any) any) []any {
 	return out
 }
 
-// path returns what filters call an attribute: a.0.b of v is v.a[0].b. If something on the way is not defined, otherwise
-// takes its place unless it is nil.
+// path returns what filters call an attribute: a.0.b of v is v.a[0].b. What is not defined on the way is otherwise,
+// unless that is nil.
 func (r *rendering) path(v, attribute, otherwise any) any {
 	steps := []any{attribute}
 	if text, ok := attribute.(string); ok {
