@@ -74,7 +74,11 @@ func learned(m *Model, w *Weights, seed uint64) (any, error) {
 		measured = append(measured, one.Metrics, feedbackBits(one.Feedback))
 	}
 	s, err := l.State()
-	return []any{measured, s}, err
+	if err != nil {
+		return nil, err
+	}
+	weights, err := l.Weights().Flat()
+	return []any{measured, s, weights}, err
 }
 
 // The first caller compiles a program, and weights are shared. Neither may change a bit of the results.

@@ -63,6 +63,9 @@ func (m *Model) NewLearner(w *Weights, o Learning) (*Learner, error) {
 // Weights returns the newest weights.
 func (l *Learner) Weights() *Weights { return l.weights }
 
+// SetVersion gives the newest weights another version, from which the next steps count on.
+func (l *Learner) SetVersion(v rollout.Version) { l.weights = l.weights.WithVersion(v) }
+
 // StepResult is the outcome of a step.
 //
 // Feedback has an entry for every draw, trainer by trainer in the order of the draws; a rollout drawn twice has two. It
@@ -207,11 +210,11 @@ func (l *Learner) anchorOrNewest() *Weights {
 	return l.anchor
 }
 
-// LearnerState is a Learner's part of a checkpoint; parameters are in the order of [hf.Config.Specs].
+// LearnerState is what a Learner's checkpoint holds beside its Weights; parameters are in the order of
+// [hf.Config.Specs].
 type LearnerState struct {
 	Version       rollout.Version
-	Step          int // optimizer steps taken; sets the bias correction, the warm-up and which steps begin a batch
-	Weights       [][]float32
+	Step          int         // optimizer steps taken; sets the bias correction, the warm-up and which steps begin a batch
 	First, Second [][]float32 // Adam's moments
 	Began         [][]float32 // weights at the start of a batch with steps to come (pi_k); nil: there is none
 	Reference     [][]float32 // weights of the reference policy; nil: there is none
@@ -226,7 +229,6 @@ func (l *Learner) State() (s LearnerState, err error) {
 			*dst, err = copyAll(ts)
 		}
 	}
-	copyTo(&s.Weights, l.weights.tensors)
 	copyTo(&s.First, l.first)
 	copyTo(&s.Second, l.second)
 	if l.anchor != nil {
@@ -241,8 +243,8 @@ func (l *Learner) State() (s LearnerState, err error) {
 	return s, nil
 }
 
-// Restore returns a learner to a state: it continues as if it had never stopped.
-func (l *Learner) Restore(s LearnerState) error {
+// Restore returns a learner to a state, with the weights of that time: it continues as if it had never stopped.
+func (l *Learner) Restore(s LearnerState, w *Weights) error {
 	if l.reference != nil && s.Reference == nil {
 		return errors.New("restore the learner: its objective needs a reference policy, and the state has none: " +
 			"continue with the objective that the state was saved with")
@@ -252,9 +254,9 @@ func (l *Learner) Restore(s LearnerState) error {
 		return fmt.Errorf("restore the learner: step %d is within a batch of %d, and the state lacks the weights at "+
 			"its start: continue with the batch_updates that the state was saved with", s.Step, l.options.Updates)
 	}
-	var parts [5][]*tensors.Tensor
-	for i, flat := range [][][]float32{s.Weights, s.First, s.Second, s.Began, s.Reference} {
-		if flat == nil && i >= 3 {
+	var parts [4][]*tensors.Tensor
+	for i, flat := range [][][]float32{s.First, s.Second, s.Began, s.Reference} {
+		if flat == nil && i >= 2 {
 			continue
 		}
 		var err error
@@ -262,14 +264,14 @@ func (l *Learner) Restore(s LearnerState) error {
 			return fmt.Errorf("restore the learner: %w", err)
 		}
 	}
-	l.weights = &Weights{Version: s.Version, tensors: parts[0]}
-	l.first, l.second, l.step, l.swaps = parts[1], parts[2], s.Step, s.Swaps
+	l.weights, l.step, l.swaps = w.WithVersion(s.Version), s.Step, s.Swaps
+	l.first, l.second = parts[0], parts[1]
 	l.anchor, l.reference, l.previous = nil, nil, nil
 	if withinBatch {
-		l.anchor = &Weights{tensors: parts[3]}
+		l.anchor = &Weights{tensors: parts[2]}
 	}
 	if l.options.needsReference() {
-		l.reference = &Weights{tensors: parts[4]}
+		l.reference = &Weights{tensors: parts[3]}
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func TestRPrimeIsTheRatioAtTheFirstStepOnABatch(t *testing.T) {
 	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 71)
 	var steps [2]map[string]float64
-	var states [2]LearnerState
+	var states [2]learnedState
 	for i, updates := range []int{1, 3} {
 		l := newTestLearner(t, m, w, Learning{Objective: objective.OffPolicyGRPO{RPrime: objective.RPrimeExact},
 			Updates: updates})
@@ -232,7 +232,7 @@ func TestALearnerRestoredAnywhereContinuesBitForBit(t *testing.T) {
 	for name, o := range kinds {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLearner(t, m, w, o)
-			var saved []LearnerState
+			var saved []learnedState
 			var measured []StepResult
 			for range 7 {
 				saved = append(saved, state(t, l))
@@ -245,7 +245,7 @@ func TestALearnerRestoredAnywhereContinuesBitForBit(t *testing.T) {
 				}
 				restored := newTestLearner(t, m, randomWeights(t, m, 76), o)
 				restored.gradient, restored.update = l.gradient, l.update // compiled
-				if err := restored.Restore(s); err != nil {
+				if err := restore(restored, s); err != nil {
 					t.Fatal(err)
 				}
 				for k := n; k < 7; k++ {
@@ -270,23 +270,22 @@ func TestAStateWithoutANeededPolicyIsRefused(t *testing.T) {
 	step(t, l, criticBatches(t, m, w)...)
 	whole := state(t, l)
 	before := state(t, l)
-	for want, change := range map[string]func(*LearnerState){
-		"needs a reference policy":      func(s *LearnerState) { s.Reference = nil },
-		"step 1 is within a batch of 3": func(s *LearnerState) { s.Began = nil },
-		"20 tensors given":              func(s *LearnerState) { s.Began = s.Began[:20] },
+	for want, change := range map[string]func(*learnedState){
+		"needs a reference policy":      func(s *learnedState) { s.Reference = nil },
+		"step 1 is within a batch of 3": func(s *learnedState) { s.Began = nil },
+		"20 tensors given":              func(s *learnedState) { s.Began = s.Began[:20] },
 	} {
 		s := whole
 		change(&s)
-		if err := l.Restore(s); err == nil || !strings.Contains(err.Error(), want) {
+		if err := restore(l, s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q: %v", want, err)
 		}
 		if !reflect.DeepEqual(state(t, l), before) {
 			t.Errorf("%s: the refused state changed the learner", want)
 		}
 	}
-	old := LearnerState{Version: whole.Version, Step: 1, Weights: whole.Weights, First: whole.First,
-		Second: whole.Second}
-	if err := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 3}).Restore(old); err != nil {
+	old := LearnerState{Version: whole.Version, Step: 1, First: whole.First, Second: whole.Second}
+	if err := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}, Updates: 3}).Restore(old, w); err != nil {
 		t.Errorf("a state without policies that nothing needs: %v", err)
 	}
 }
@@ -390,7 +389,7 @@ func TestALearnerThatKeepsNoScoresTakesTheSameSteps(t *testing.T) {
 	}
 	for name, o := range learnerKinds() {
 		o.PassElements = 1 // so that a pass is one rollout, at the length of the longest of those to come
-		var states [2]LearnerState
+		var states [2]learnedState
 		var measured [2][]StepResult
 		first := newTestLearner(t, m, w, o)
 		for i, forgetful := range []bool{false, true} {

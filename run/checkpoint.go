@@ -39,7 +39,7 @@ type saved struct {
 	Progress progress
 	Machine  pipeline.State      // of a run on the virtual clock
 	Live     pipeline.LiveState  // of one on the real clock
-	Learner  policy.LearnerState // without the weights, which are in model.safetensors
+	Learner  policy.LearnerState // its weights are in model.safetensors
 	Older    map[rollout.Version][][]float32
 }
 
@@ -99,7 +99,6 @@ func (s *session) collectState() (*saved, error) {
 	if state.Learner, err = s.learner.State(); err != nil {
 		return nil, err
 	}
-	state.Learner.Weights = nil
 	for v, w := range weights {
 		if v == state.Learner.Version {
 			continue
@@ -158,9 +157,7 @@ func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*se
 	if err != nil {
 		return nil, nil, err
 	}
-	if state.Learner.Weights, err = start.weights.Flat(); err == nil {
-		err = errors.Join(s.learner.Restore(state.Learner), s.table.restore(ctx, place))
-	}
+	err = errors.Join(s.learner.Restore(state.Learner, start.weights), s.table.restore(ctx, place))
 	if err != nil {
 		s.close()
 		return nil, nil, err
@@ -203,7 +200,8 @@ func readState(place string) (*saved, error) {
 	defer f.Close()
 	var s saved
 	if err := s.decode(gob.NewDecoder(bufio.NewReader(f))); err != nil {
-		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("read %s: %w: it is damaged, or of another version of reprise: restore it from a copy, or "+
+			"train again with --force instead of --resume", f.Name(), err)
 	}
 	return &s, nil
 }
@@ -227,9 +225,10 @@ func (s *saved) encode(to *gob.Encoder) error {
 	if err := to.Encode(s); err != nil {
 		return err
 	}
+	var b []byte // of one tensor after the other
 	for i, t := range all {
-		b, err := binary.Append(nil, binary.LittleEndian, t)
-		if err == nil {
+		var err error
+		if b, err = binary.Append(b[:0], binary.LittleEndian, t); err == nil {
 			err = to.Encode(b)
 		}
 		if err != nil {
@@ -245,17 +244,18 @@ func (s *saved) decode(from *gob.Decoder) error {
 	if err := from.Decode(s); err != nil {
 		return err
 	}
+	var b []byte // of one tensor after the other
 	for _, list := range s.tensors() {
 		for i := range list {
 			if len(list[i]) > 0 { // written by an earlier build
 				continue
 			}
-			var b []byte
-			if err := from.Decode(&b); err != nil {
-				return fmt.Errorf("tensor %d: %w", i, err)
+			err := from.Decode(&b)
+			if err == nil {
+				list[i] = make([]float32, len(b)/4)
+				_, err = binary.Decode(b, binary.LittleEndian, list[i])
 			}
-			list[i] = make([]float32, len(b)/4)
-			if _, err := binary.Decode(b, binary.LittleEndian, list[i]); err != nil {
+			if err != nil {
 				return fmt.Errorf("tensor %d: %w", i, err)
 			}
 		}

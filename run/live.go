@@ -202,14 +202,7 @@ func (s *session) startLive(ctx context.Context, state pipeline.LiveState, begin
 		}
 	}
 	if there > s.learner.Weights().Version {
-		learner, err := s.learner.State()
-		if err != nil {
-			return nil, err
-		}
-		learner.Version = there + 1
-		if err := s.learner.Restore(learner); err != nil {
-			return nil, err
-		}
+		s.learner.SetVersion(there + 1)
 	}
 	publish := func(_ context.Context, w pipeline.Weights) error {
 		rounded, err := workersCopy(w)
