@@ -85,18 +85,7 @@ type Completion struct {
 
 // Append adds what was sampled after c, where it had been aborted.
 func (c *Completion) Append(more *Completion) {
-	if more.SamplingMask.Len() > 0 || c.SamplingMask.Len() > 0 {
-		for range len(c.Tokens) - c.SamplingMask.Len() {
-			c.SamplingMask.Append()
-		}
-		for i := range more.Tokens {
-			if i < more.SamplingMask.Len() {
-				c.SamplingMask.Append(more.SamplingMask.At(i)...)
-			} else {
-				c.SamplingMask.Append()
-			}
-		}
-	}
+	c.SamplingMask.Extend(len(c.Tokens), more.SamplingMask, len(more.Tokens))
 	c.Tokens, c.Logprobs = append(c.Tokens, more.Tokens...), append(c.Logprobs, more.Logprobs...)
 	c.Versions, c.Finish = append(c.Versions, more.Versions...), more.Finish
 }

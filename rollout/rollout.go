@@ -94,6 +94,24 @@ func (l *IDLists) Append(ids ...int32) {
 	l.Ends = append(l.Ends, int32(len(l.IDs)))
 }
 
+// Extend adds more, the lists of n tokens, after those of the before tokens so far. Tokens without a list get an empty
+// one, unless neither l nor more has any.
+func (l *IDLists) Extend(before int, more IDLists, n int) {
+	if l.Len() == 0 && more.Len() == 0 {
+		return
+	}
+	for l.Len() < before {
+		l.Append()
+	}
+	for i := range n {
+		if i < more.Len() {
+			l.Append(more.At(i)...)
+		} else {
+			l.Append()
+		}
+	}
+}
+
 // between returns the first end lists. Those before start become empty.
 func (l IDLists) between(start, end int) IDLists {
 	if len(l.Ends) == 0 {

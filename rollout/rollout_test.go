@@ -197,6 +197,22 @@ func TestStepsHaveTheSamplingMaskAndTheExpertsOfTheirTokens(t *testing.T) {
 	}
 }
 
+func TestListsExtendWithEmptyOnesForTokensThatHaveNone(t *testing.T) {
+	var l IDLists
+	if l.Extend(2, IDLists{}, 3); !reflect.DeepEqual(l, IDLists{}) {
+		t.Errorf("nothing after nothing is %+v", l)
+	}
+	var more IDLists
+	more.Append(7, 9)
+	l.Extend(2, more, 2)
+	if want := (IDLists{Ends: []int32{0, 0, 2, 2}, IDs: []int32{7, 9}}); !reflect.DeepEqual(l, want) {
+		t.Errorf("2 tokens without lists, one with and one without: %+v, want %+v", l, want)
+	}
+	if l.Extend(4, IDLists{}, 1); l.Len() != 5 || len(l.At(4)) != 0 || len(l.At(2)) != 2 {
+		t.Errorf("a token without a list is the fifth: %+v", l)
+	}
+}
+
 func TestTokensOutsideTurnsAndTurnsWithoutTokensMakeNoSteps(t *testing.T) {
 	for want, turns := range map[string][]Turn{
 		"none around token 1 of the policy":       {{Start: 2, End: 4}, {Start: 5, End: 7}},

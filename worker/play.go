@@ -135,28 +135,17 @@ func cut(c *engine.Completion, ends func(turn []int32) bool) {
 
 // read appends tokens that the policy did not produce.
 func read(r *rollout.Rollout, tokens []int32) {
+	r.SamplingMask.Extend(len(r.Tokens), rollout.IDLists{}, len(tokens))
 	for _, t := range tokens {
 		r.Tokens, r.Mask = append(r.Tokens, t), append(r.Mask, 0)
 		r.Logprobs, r.Versions = append(r.Logprobs, 0), append(r.Versions, rollout.NoVersion)
-		if r.SamplingMask.Len() > 0 {
-			r.SamplingMask.Append()
-		}
 	}
 }
 
 // write appends what the policy produced.
 func write(r *rollout.Rollout, c *engine.Completion) {
-	if c.SamplingMask.Len() > 0 {
-		for r.SamplingMask.Len() < len(r.Tokens) {
-			r.SamplingMask.Append()
-		}
-	}
+	r.SamplingMask.Extend(len(r.Tokens), c.SamplingMask, len(c.Tokens))
 	for i, t := range c.Tokens {
-		if i < c.SamplingMask.Len() {
-			r.SamplingMask.Append(c.SamplingMask.At(i)...)
-		} else if r.SamplingMask.Len() > 0 {
-			r.SamplingMask.Append()
-		}
 		r.Tokens, r.Mask = append(r.Tokens, t), append(r.Mask, 1)
 		r.Logprobs, r.Versions = append(r.Logprobs, c.Logprobs[i]), append(r.Versions, c.Versions[i])
 	}
