@@ -39,10 +39,28 @@ import (
 
 // The supported values of model_type.
 const (
-	Llama = "llama" // LlamaForCausalLM
-	Qwen2 = "qwen2" // Qwen2ForCausalLM: as llama, with biases on the q, k and v projections
-	Qwen3 = "qwen3" // Qwen3ForCausalLM: as llama, with an RMSNorm on each head of q and k before the rotary embedding
+	Llama = "llama"
+	Qwen2 = "qwen2" // as llama, with biases on the q, k and v projections
+	Qwen3 = "qwen3" // as llama, with an RMSNorm on each head of q and k before the rotary embedding
 )
+
+// classes are transformers' classes for them.
+var classes = []struct{ modelType, name string }{
+	{Llama, "LlamaForCausalLM"}, {Qwen2, "Qwen2ForCausalLM"}, {Qwen3, "Qwen3ForCausalLM"},
+}
+
+// class returns the class for a model_type.
+func class(modelType string) (string, error) {
+	var supported []string
+	for _, c := range classes {
+		if c.modelType == modelType {
+			return c.name, nil
+		}
+		supported = append(supported, c.modelType)
+	}
+	return "", &option.Error{Key: "model_type", Value: modelType, Want: "one of " + strings.Join(supported, ", ") +
+		"; other architectures are not supported"}
+}
 
 // The supported values of rope_type.
 const (
@@ -59,7 +77,7 @@ const NoToken = -1
 // Config is the part of config.json that determines what a decoder computes. Its fields have the names of transformers'
 // LlamaConfig, Qwen2Config and Qwen3Config.
 type Config struct {
-	ModelType             string  // Llama, Qwen2 or Qwen3
+	ModelType             string  // Llama or another of the above
 	VocabSize             int     // V
 	HiddenSize            int     // D
 	IntermediateSize      int     // F, the width inside the SwiGLU block
@@ -130,17 +148,6 @@ func (v Vision) Tokens() int {
 // PatchValues returns the number of values of one patch: red, green and blue of each pixel, row by row.
 func (v Vision) PatchValues() int { return 3 * v.PatchSize * v.PatchSize }
 
-// architecture returns the name of transformers' class for the model.
-func (c Config) architecture() string {
-	switch c.ModelType {
-	case Qwen2:
-		return "Qwen2ForCausalLM"
-	case Qwen3:
-		return "Qwen3ForCausalLM"
-	}
-	return "LlamaForCausalLM"
-}
-
 // WithDefaults returns c with its zero fields replaced by their defaults.
 func (c Config) WithDefaults() Config {
 	if c.NumKeyValueHeads == 0 {
@@ -174,15 +181,12 @@ const (
 	maxLayers = 1 << 12
 )
 
-func supported(modelType string) bool {
-	return modelType == Llama || modelType == Qwen2 || modelType == Qwen3
-}
-
 // Validate reports every problem of c at once, as [option.Error]s. Zero fields that have a default are valid.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var p option.Problems
-	p.Check(supported(c.ModelType), "model_type", c.ModelType, "%s, %s or %s", Llama, Qwen2, Qwen3)
+	_, err := class(c.ModelType)
+	p.Add(err)
 	for _, f := range []struct {
 		name       string
 		value, max int
@@ -302,7 +306,7 @@ func (c Config) Parameters() int {
 	return n
 }
 
-// encode returns c as the config.json that transformers' class for it expects.
+// encode returns c, which is valid, as the config.json that transformers' class for it expects.
 func (c Config) encode() []byte {
 	c = c.WithDefaults()
 	eos := any(c.EOSTokenIDs)
@@ -318,8 +322,9 @@ func (c Config) encode() []byte {
 		}
 		return id
 	}
+	name, _ := class(c.ModelType)
 	m := map[string]any{
-		"architectures":           []string{c.architecture()},
+		"architectures":           []string{name},
 		"attention_dropout":       0.0,
 		"bos_token_id":            idOrNull(c.BOSTokenID),
 		"eos_token_id":            eos,
@@ -359,14 +364,12 @@ func (c Config) encode() []byte {
 			"original_max_position_embeddings": s.OriginalMaxPositionEmbeddings,
 		}
 	}
-	switch c.ModelType {
-	case Llama:
+	if c.ModelType != Qwen2 {
 		m["attention_bias"] = c.AttentionBias
+	}
+	if c.ModelType == Llama {
 		m["mlp_bias"] = false
-	case Qwen2:
-		m["use_sliding_window"] = false
-	case Qwen3:
-		m["attention_bias"] = c.AttentionBias
+	} else {
 		m["use_sliding_window"] = false
 	}
 	return marshal(m)
@@ -431,9 +434,9 @@ func parseConfig(file []byte) (Config, error) {
 	if err := json.Unmarshal(file, &j); err != nil {
 		return Config{}, fmt.Errorf("parse configuration: %w", err)
 	}
-	if !supported(j.ModelType) {
-		return Config{}, &option.Error{Key: "model_type", Value: j.ModelType, Want: Llama + ", " + Qwen2 + " or " +
-			Qwen3 + "; other architectures are not supported"}
+	name, err := class(j.ModelType)
+	if err != nil {
+		return Config{}, err
 	}
 	c := Config{
 		ModelType:         j.ModelType,
@@ -447,7 +450,7 @@ func parseConfig(file []byte) (Config, error) {
 		ValueHead:         j.ValueHead,
 	}
 	var p option.Problems
-	j.checkUnsupported(&p, c.architecture())
+	j.checkUnsupported(&p, name)
 	p.Add(j.readTokens(&c))
 	j.readRope(&p, &c)
 	j.readVision(&p, &c)

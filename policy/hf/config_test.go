@@ -154,7 +154,7 @@ func TestWhatWouldBeComputedWronglyIsRefused(t *testing.T) {
 		fields    []string
 		want      string
 	}{
-		{"mistral", nil, `model_type: mistral: want llama, qwen2 or qwen3`},
+		{"mistral", nil, `model_type: mistral: want one of llama, qwen2, qwen3; other architectures`},
 		{"llama", []string{"architectures", `["MistralForCausalLM"]`}, `architectures: [MistralForCausalLM]`},
 		{"llama", []string{"vocab_size", ""}, "vocab_size: 0: want 1"},
 		{"llama", []string{"hidden_size", "-64"}, "hidden_size: -64"},

@@ -220,7 +220,7 @@ func checkShapes(c Config, shapes map[string][]int) error {
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		if !want[name] {
 			bad("tensor %q of shape %v is unexpected: a %s with this config.json has no such tensor",
-				name, shapes[name], c.architecture())
+				name, shapes[name], c.ModelType)
 		}
 	}
 	return errors.Join(errs...)
