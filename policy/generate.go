@@ -128,9 +128,8 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 
 // StartIdle prepares a generation of so many rows, all of them Done, for prompts that come one by one: see
 // [Generation.Replace].
-func (m *Model) StartIdle(rows int, recomputeCache bool) *Generation {
+func (m *Model) StartIdle(rows int) *Generation {
 	g := m.newGeneration(rows)
-	g.recompute = recomputeCache
 	for i := range g.rows {
 		g.rows[i].Done = true
 	}

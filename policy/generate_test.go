@@ -436,7 +436,7 @@ func TestRowsThatAreReplacedAreThoseOfEachAlone(t *testing.T) {
 			m := newTestModel(t, c)
 			w := threeVersions(t, m)[0]
 			random := stream(99)
-			g := m.StartIdle(3, false)
+			g := m.StartIdle(3)
 			next, owner := 0, make([]int, 3)
 			const prompts = 14
 			inputs, samplings := make([]Input, prompts), make([]Sampling, prompts)

@@ -31,7 +31,6 @@ type engineServeCommand struct {
 	Listen     address `default:"127.0.0.1:8000" help:"Address, which only this machine can reach. With port 0 the system chooses one."`
 	Rows       int     `default:"16" help:"Completions decoded at once."`
 	MaxWaiting int     `default:"1024" help:"Completions that wait for a row; more are refused with status 503."`
-	Recompute  bool    `help:"Recompute the key-value cache of completions in progress when the weights change."`
 	Seed       uint64  `help:"Seed of requests that have none."`
 }
 
@@ -40,7 +39,7 @@ const maxEngineConnections = 256
 
 // Run serves until the context ends.
 func (c *engineServeCommand) Run(ctx context.Context) error {
-	o := server.Options{Rows: c.Rows, MaxWaiting: c.MaxWaiting, Seed: c.Seed, RecomputeCache: c.Recompute}
+	o := server.Options{Rows: c.Rows, MaxWaiting: c.MaxWaiting, Seed: c.Seed}
 	switch v, err := engine.PublishedVersion(string(c.Model)); {
 	case err == nil:
 		o.Label = strconv.Itoa(int(v))

@@ -19,11 +19,10 @@ import (
 
 // Options configure a server. Zero fields have the defaults that their comments give.
 type Options struct {
-	Rows           int    // completions decoded at once [16]
-	MaxWaiting     int    // completions that wait for a row; more are refused with status 503 [1024]
-	Seed           uint64 // of requests without one [0]
-	RecomputeCache bool   // recompute the key-value cache when the weights change in the middle of a completion
-	Label          string // by which clients know the folder's weights ["default"]
+	Rows       int    // completions decoded at once [16]
+	MaxWaiting int    // completions that wait for a row; more are refused with status 503 [1024]
+	Seed       uint64 // of requests without one [0]
+	Label      string // by which clients know the folder's weights ["default"]
 }
 
 func (o Options) withDefaults() Options {
@@ -214,7 +213,7 @@ func (s *Server) check(prompt []int32, n int, sampling policy.Sampling) error {
 // loop decodes, a position at a time, until the server closes.
 func (s *Server) loop() {
 	defer close(s.ended)
-	g := s.model.StartIdle(s.options.Rows, s.options.RecomputeCache)
+	g := s.model.StartIdle(s.options.Rows)
 	defer g.Close()
 	for {
 		s.mu.Lock()
