@@ -50,14 +50,17 @@ type completionsChoice struct {
 	TokenIDs     []int32 `json:"token_ids"`
 	FinishReason *string `json:"finish_reason"`
 	Logprobs     *struct {
-		Tokens        []string   `json:"tokens"`
-		TokenLogprobs []*float32 `json:"token_logprobs"`
-		Content       []struct {
-			ID      int32    `json:"id"`
-			Logprob *float32 `json:"logprob"`
-		} `json:"content" only:"llamacpp"`
+		Tokens        []string        `json:"tokens"`
+		TokenLogprobs []*float32      `json:"token_logprobs"`
+		Content       []llamacppToken `json:"content"`
 	} `json:"logprobs"`
 	WeightVersions []span `json:"weight_versions"`
+}
+
+// llamacppToken is a token of a completion as llama.cpp gives it here. The others have no such list.
+type llamacppToken struct {
+	ID      int32    `json:"id"`
+	Logprob *float32 `json:"logprob"`
 }
 
 // complete asks /v1/completions. The completions have no versions yet.
