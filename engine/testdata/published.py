@@ -1,8 +1,8 @@
 """Compares what package engine sends and reads with the types in the published wheels of vLLM and SGLang.
 
 TestPublishedTypes gives the calls as JSON on standard input. The source in the wheels is read, and never run: a few
-megabytes by HTTP ranges, or whole wheels where the index has no ranges. Then each name is misspelt, one at a time, and
-the comparison must notice.
+megabytes by HTTP ranges, or whole wheels where pip or the index has none. Then each name is misspelt, one at a time,
+and the comparison must notice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import copy
 import importlib
-import io
 import json
 import pathlib
 import subprocess
@@ -413,65 +412,36 @@ def misspelt(calls: list[Shape]) -> Iterator[tuple[str, list[Shape]]]:
                 holder[name] = holder.pop(name + "x")
 
 
-class Remote(io.RawIOBase):
-    """A file at an address, read by ranges."""
-
-    def __init__(self, session: Any, address: str) -> None:
-        self.session, self.address, self.at, self.loaded = session, address, 0, 0
-        answer = session.get(address, headers={"Range": "bytes=0-0", "Accept-Encoding": "identity"}, stream=True)
-        if answer.status_code != 206:
-            raise io.UnsupportedOperation(f"status {answer.status_code}, where 206 answers a range")
-        self.size = int(answer.headers["Content-Range"].rpartition("/")[2])
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
-        return self.at
-
-    def readinto(self, buffer: Any) -> int:
-        last = min(self.size, self.at + len(buffer)) - 1
-        if last < self.at:
-            return 0
-        span = f"bytes={self.at}-{last}"
-        part = self.session.get(self.address, headers={"Range": span, "Accept-Encoding": "identity"}).content
-        buffer[: len(part)] = part
-        self.at, self.loaded = self.at + len(part), self.loaded + len(part)
-        return len(part)
-
+PINS = pathlib.Path(__file__).with_name("requirements-published.txt")
 
 # The source is the same in the wheels of all machines.
 TARGET = ["--no-deps", "--only-binary=:all:", "--python-version=3.11"]
 TARGET += [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (28, 31, 34, 35)]
 
 
-def open_wheel(requirement: str, folder: str) -> tuple[zipfile.ZipFile, Callable[[], str]]:
-    """A wheel of the package index that pip uses, and what was loaded of it so far."""
-    pip: Callable[[str], Any] = importlib.import_module
-    command = pip("pip._internal.commands").create_command("download")
-    options, _ = command.parse_args([*TARGET, "--retries=1", "--quiet"])
-    session = command._build_session(options, retries=1)
-    target = pip("pip._internal.cli.cmdoptions").make_target_python(options)
-    finder = command._build_package_finder(options, session, target_python=target)
+def open_wheel(requirement: str, folder: str) -> zipfile.ZipFile | None:
+    """A wheel of the package index that pip uses, None if that has none of the package or cannot be reached."""
     name, _, version = requirement.partition("==")
-    best = finder.find_best_candidate(name, pip("pip._vendor.packaging.specifiers").SpecifierSet(f"=={version}"))
-    if best.best_candidate is None:
-        raise OSError(f"{requirement} is not in the package index, or the index cannot be reached")
-    try:
-        remote = Remote(session, best.best_candidate.link.url)
-    except io.UnsupportedOperation:
-        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "-d", folder, *TARGET, requirement], check=True)
-        path = next(pathlib.Path(folder).glob(f"{name}-*.whl"))
-        return zipfile.ZipFile(path), lambda: f"a wheel of {path.stat().st_size / 1e6:.0f} MB"
-    buffered = io.BufferedReader(remote, 1 << 17)
-    return zipfile.ZipFile(buffered), lambda: f"{remote.loaded / 1e6:.1f} MB of a wheel of {remote.size / 1e6:.0f}"
+    try:  # pip promises nothing of its modules
+        part: Callable[[str], Any] = importlib.import_module
+        command = part("pip._internal.commands").create_command("download")
+        options, _ = command.parse_args([*TARGET, "--retries=1", "--quiet"])
+        session = command._build_session(options, retries=1)
+        target = part("pip._internal.cli.cmdoptions").make_target_python(options)
+        finder = command._build_package_finder(options, session, target_python=target)
+        found = finder.find_all_candidates(name)
+        if not found:
+            return None
+        addresses = [c.link.url_without_fragment for c in found if str(c.version) == version]
+        if not addresses:
+            newest = max(c.version for c in found)
+            raise SystemExit(f"{requirement}: no such wheel, the newest is {newest}: correct {PINS.name}")
+        lazy = part("pip._internal.network.lazy_wheel").LazyZipOverHTTP
+        return zipfile.ZipFile(lazy(addresses[0], session, 1 << 17))
+    except Exception as e:
+        print(f"{requirement}: pip cannot read parts of a wheel here: {e!r}: loading the whole", flush=True)
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "-d", folder, *TARGET, requirement], check=True)
+    return zipfile.ZipFile(next(pathlib.Path(folder).glob(f"{name}-*.whl")))
 
 
 def check(package: Package, wheel: Wheel, calls: list[Shape]) -> tuple[str, list[str], list[str]]:
@@ -485,7 +455,8 @@ def check(package: Package, wheel: Wheel, calls: list[Shape]) -> tuple[str, list
             if not compare(package, wheel, others, served).wrong:
                 missed += 1
                 found.wrong.append(f"{name}: misspelt, it is not noticed: say in WHEELS where its type is")
-    figures = f"{len(calls)} requests, {found.sent} fields sent, {found.read} read, {found.by_name} of them by name only"
+    figures = f"{len(calls)} requests, {found.sent} fields sent, {found.read} read"
+    figures += f", {found.by_name} of them by name only"
     if tried:
         figures += f"; {tried - missed} of {tried} noticed when misspelt"
     return figures, found.wrong, found.unchecked
@@ -494,19 +465,17 @@ def check(package: Package, wheel: Wheel, calls: list[Shape]) -> tuple[str, list
 def main() -> int:
     calls = json.load(sys.stdin)
     failed = 0
-    for requirement in pathlib.Path(__file__).with_name("requirements-published.txt").read_text().splitlines():
-        name = requirement.partition("==")[0]
-        if name not in WHEELS:
-            continue
+    pins = [line.strip() for line in PINS.read_text().splitlines()]
+    for name, wheel in WHEELS.items():
+        requirement = next(pin for pin in pins if pin.startswith(f"{name}=="))
         with tempfile.TemporaryDirectory() as folder:
-            try:
-                archive, loaded = open_wheel(requirement, folder)
-            except OSError as e:
-                print(f"SKIPPED: {e}")
+            archive = open_wheel(requirement, folder)
+            if archive is None:
+                print(f"SKIPPED: {requirement}: the package index cannot be reached")
                 continue
             package = Package(archive.namelist(), archive.read)
-            figures, wrong, unchecked = check(package, WHEELS[name], calls[name])
-            print(f"{requirement}: {figures} ({loaded()})")
+            figures, wrong, unchecked = check(package, wheel, calls[name])
+            print(f"{requirement}: {figures}")
         for line in unchecked:
             print(f"  not checked  {line}")
         for line in wrong:

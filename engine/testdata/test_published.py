@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import copy
+import io
+import json
+import pathlib
+import sys
 import textwrap
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -169,3 +174,44 @@ def test_what_does_not_fit_is_named(change: Callable[[dict[str, Any]], None], sa
 def test_a_misspelling_that_cannot_be_noticed_is_wrong() -> None:
     _, wrong, _ = published.check(source("Optional[Params]", "dict"), WHEEL, list(calls().values()))
     assert wrong == ["/complete top_p: misspelt, it is not noticed: say in WHEELS where its type is"]
+
+
+@pytest.fixture
+def index(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A folder that pip takes for the package index, which has no ranges."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"served": list(calls().values())})))
+    monkeypatch.setattr(published, "WHEELS", {"served": WHEEL})
+    monkeypatch.setattr(published, "PINS", tmp_path / "pins.txt")
+    published.PINS.write_text("# as published\nserved==1.2\n")
+    return tmp_path
+
+
+def publish(index: pathlib.Path, version: str) -> None:
+    with zipfile.ZipFile(index / f"served-{version}-py3-none-any.whl", "w") as wheel:
+        for name, text in SOURCE.items():
+            wheel.writestr(name, textwrap.dedent(text))
+        about = f"served-{version}.dist-info"
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: served\nVersion: {version}\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+
+
+def test_a_wheel_without_ranges_is_loaded_whole(index: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(index, "1.2")
+    publish(index, "1.3")
+    assert published.main() == 0
+    said = capsys.readouterr().out
+    assert "HTTPRangeRequestUnsupported" in said and "15 of 15 noticed" in said
+
+
+def test_a_pinned_version_that_is_not_there_fails(index: pathlib.Path) -> None:
+    publish(index, "1.3")
+    with pytest.raises(SystemExit, match="served==1.2: no such wheel, the newest is 1.3: correct pins.txt"):
+        published.main()
+
+
+def test_an_index_that_cannot_be_reached_is_skipped(index: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert published.main() == 0
+    assert capsys.readouterr().out.startswith("SKIPPED: served==1.2")
