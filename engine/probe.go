@@ -119,8 +119,8 @@ func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
 			hot = cold
 		}
 	}
-	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: the first tokens after this prompt "+
-		"are certain")
+	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: the first tokens after this "+
+		"prompt are certain")
 	return nil
 }
 

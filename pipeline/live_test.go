@@ -31,7 +31,8 @@ func (f *feed) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch,
 	}
 	b := &rollout.Batch{Version: f.version}
 	for i := range req.Size {
-		b.Draws = append(b.Draws, rollout.Draw{Rollout: &rollout.Rollout{Reward: float32(i % 2)}, Staleness: 1, Uses: int32(i % 2)})
+		r := &rollout.Rollout{Reward: float32(i % 2)}
+		b.Draws = append(b.Draws, rollout.Draw{Rollout: r, Staleness: 1, Uses: int32(i % 2)})
 	}
 	f.inserted += uint64(req.Size) / 2
 	return b, nil
@@ -94,8 +95,9 @@ func TestALiveRunPublishesBeforeItAdvances(t *testing.T) {
 		t.Errorf("calls\n%s\nwant\n%s", strings.Join(f.calls, ", "), strings.Join(want, ", "))
 	}
 	u := seen[2]
-	if u.Used != 24 || u.Inserted != 8 || u.NewRollouts != 4 || u.NewGroups != 2 || u.NewReward != 0 || u.BatchReward != 0.5 ||
-		u.StalenessMean != 1 || u.Compute != 3*l.Options().UpdateCompute || !(u.Trainer.Busy > 0) || u.Time < u.Trainer.Busy {
+	if u.Used != 24 || u.Inserted != 8 || u.NewRollouts != 4 || u.NewGroups != 2 || u.NewReward != 0 ||
+		u.BatchReward != 0.5 || u.StalenessMean != 1 || u.Compute != 3*l.Options().UpdateCompute ||
+		!(u.Trainer.Busy > 0) || u.Time < u.Trainer.Busy {
 		t.Errorf("the third update is %+v", u)
 	}
 }
@@ -108,7 +110,8 @@ func TestALiveRunGoesOn(t *testing.T) {
 	if err := l.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s := l.State(); f.calls[0] != "publish 8" || f.version != 9 || s.Used != 48 || s.Time <= 9 || s.Busy <= 5 || s.Stalled < 4 {
+	s := l.State()
+	if f.calls[0] != "publish 8" || f.version != 9 || s.Used != 48 || s.Time <= 9 || s.Busy <= 5 || s.Stalled < 4 {
 		t.Errorf("%v, version %d, %+v", f.calls, f.version, s)
 	}
 }

@@ -202,8 +202,8 @@ func liveSection(arms []*arm) (s section, ok bool) {
 			if l := sum.Live; l != nil {
 				s.Text = append(append(s.Text, l.Costs()), l.Troubles()...)
 				s.Grids = append(s.Grids, gridTables(results.Grid{Title: side.label, Columns: l.Columns(), Rows: l.Rows(),
-					Note: "Predicted by simulating the schedule, as reprise design --sim does, without the gate. An engine is idle " +
-						"when it has nothing to generate; the trainer's time is without checkpoints and evaluations."})...)
+					Note: "Predicted by simulating the schedule, as reprise design --sim does, without the gate. An engine " +
+						"is idle when it has nothing to generate; the trainer's time is without checkpoints and evaluations."})...)
 			}
 		}
 	}

@@ -201,8 +201,8 @@ func (p Policy) validateFor(t task.Task, name string) error {
 		return found.Err()
 	}
 	if f, ok := t.(task.FewShot); ok {
-		found.Check(f.Examples() == 0, "task.examples", f.Examples(), "0: a policy with random weights has learned no texts "+
-			"to continue; or set policy.init to the folder of a pretrained model")
+		found.Check(f.Examples() == 0, "task.examples", f.Examples(), "0: a policy with random weights has learned no "+
+			"texts to continue; or set policy.init to the folder of a pretrained model")
 	}
 	found.Check(!task.Chats(t), "task.format", task.Chat, "%s or %s: a policy with random weights has no chat template; "+
 		"or set policy.init to the folder of an instruct model", task.Terse, task.Words)

@@ -17,7 +17,8 @@ type additions struct {
 }
 
 func (a additions) prompt(x, y int) task.Prompt {
-	return task.Prompt{ID: fmt.Sprint(x, "+", y), Text: fmt.Sprintf("%s%d+%d=", a.opening, x, y), Answer: fmt.Sprint(x + y)}
+	return task.Prompt{ID: fmt.Sprint(x, "+", y), Text: fmt.Sprintf("%s%d+%d=", a.opening, x, y),
+		Answer: fmt.Sprint(x + y)}
 }
 
 func (a additions) Train(i uint64) task.Prompt {

@@ -19,7 +19,8 @@ import (
 )
 
 // problems are in the form of GSM8K.
-const problems = `{"question": "Ann has 3 red and 4 green apples. How many apples has she?", "answer": "She has 3+4=7 apples.\n#### 7"}
+const problems = `{"question": "Ann has 3 red and 4 green apples. How many apples has she?", ` +
+	`"answer": "She has 3+4=7 apples.\n#### 7"}
 {"question": "A book costs 6 dollars. What do 3 books cost?", "answer": "They cost 3*6=18 dollars.\n#### 18"}
 {"question": "Of 12 birds 5 fly away. How many are left?", "answer": "12-5=7 are left.\n#### 7"}
 {"question": "Tom walks 2 miles a day. How far does he walk in 7 days?", "answer": "He walks 2*7=14 miles.\n#### 14"}

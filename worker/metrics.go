@@ -85,13 +85,15 @@ func engineNumbers() []number[EngineStats] {
 		add(gauge, "version", "Version of its weights.", func(s *EngineStats) float64 { return float64(s.Version) }),
 		add(gauge, "outstanding_completions", "Completions being made.",
 			func(s *EngineStats) float64 { return float64(s.Outstanding) }),
-		add(counter, "completions_total", "Completions made.", func(s *EngineStats) float64 { return float64(s.Completions) }),
+		add(counter, "completions_total", "Completions made.",
+			func(s *EngineStats) float64 { return float64(s.Completions) }),
 		add(counter, "tokens_total", "Tokens made.", func(s *EngineStats) float64 { return float64(s.Tokens) }),
 		add(counter, "busy_seconds_total", "Time with a completion to make.",
 			func(s *EngineStats) float64 { return s.BusySeconds }),
 		add(counter, "failures_total", "Requests that failed and were repeated.",
 			func(s *EngineStats) float64 { return float64(s.Failures) }),
-		add(counter, "loads_total", "Versions of the weights taken.", func(s *EngineStats) float64 { return float64(s.Loads) }),
+		add(counter, "loads_total", "Versions of the weights taken.",
+			func(s *EngineStats) float64 { return float64(s.Loads) }),
 		add(counter, "load_seconds_total", "Time of taking them.", func(s *EngineStats) float64 { return s.LoadSeconds }),
 	}
 }

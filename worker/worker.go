@@ -1,8 +1,8 @@
 // Package worker plays tasks with inference servers and puts the rollouts into a table of a service.
 //
 // A [Worker] starts a group when the table's gate lets it ([client.Table.Start]), so that nothing is generated that
-// will be too stale. It spreads the completions over its engines, repeats what fails, rewards, and inserts whole groups,
-// each once. Any number of workers fill one table: the number of the gate's grant names the prompt and seeds the
+// will be too stale. It spreads the completions over its engines, repeats what fails, rewards, and inserts each group
+// once and whole. Any number of workers fill one table: the number of the gate's grant names the prompt and seeds the
 // environments.
 package worker
 

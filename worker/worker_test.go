@@ -94,7 +94,9 @@ func options() worker.Options {
 }
 
 // work runs a worker until it has done its groups.
-func work(t *testing.T, o worker.Options, made task.Task, c *hf.Tokenizer, list []engine.Engine, table *client.Table) worker.Stats {
+func work(
+	t *testing.T, o worker.Options, made task.Task, c *hf.Tokenizer, list []engine.Engine, table *client.Table,
+) worker.Stats {
 	t.Helper()
 	w, err := worker.New(o, made, c, list, table, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
@@ -193,7 +195,8 @@ func TestWorkersPlayTasksWithServers(t *testing.T) {
 		s := work(t, o, made, c, []engine.Engine{open(t, engine.VLLM, address), open(t, engine.SGLang, address)}, table)
 		list := held(t, table)
 		if s.Groups != 12 || s.Rollouts != 48 || len(list) != 48 {
-			t.Fatalf("%s: %d groups of %d rollouts, the table holds %d, want 12 of 4", play.task, s.Groups, s.Rollouts, len(list))
+			t.Fatalf("%s: %d groups of %d rollouts, the table holds %d, want 12 of 4", play.task, s.Groups, s.Rollouts,
+				len(list))
 		}
 		prompts := make(map[string]task.Prompt)
 		for i := range uint64(12) {
@@ -215,7 +218,8 @@ func TestWorkersPlayTasksWithServers(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s: prompt %s is none of the first 12", play.task, r.PromptID)
 			}
-			if ids, _ := c.Encode(p.Text); !slices.Equal(r.Tokens[:len(ids)], ids) || r.Mask[len(ids)] != 1 || r.Mask[len(ids)-1] != 0 {
+			ids, _ := c.Encode(p.Text)
+			if n := len(ids); !slices.Equal(r.Tokens[:n], ids) || r.Mask[n] != 1 || r.Mask[n-1] != 0 {
 				t.Errorf("%s: %v begins with another prompt than %v", play.task, r.Tokens, ids)
 			}
 			in := policy.Input{Tokens: r.Tokens, Mask: r.Mask}
@@ -280,8 +284,8 @@ func TestEnginesTakePublishedWeights(t *testing.T) {
 	o := options()
 	o.Weights = dir
 	_, _, other := policyEngine(t, c)
-	w, err := worker.New(o, made, c, []engine.Engine{open(t, engine.SGLang, proxy.URL), open(t, engine.VLLM, other)}, table,
-		slog.New(slog.DiscardHandler))
+	list := []engine.Engine{open(t, engine.SGLang, proxy.URL), open(t, engine.VLLM, other)}
+	w, err := worker.New(o, made, c, list, table, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +380,8 @@ func TestFailuresAreRepeatedAndCountedOnce(t *testing.T) {
 	stream := rollout.Stream(1, "failures", 0)
 	var list []engine.Engine
 	for i := range 3 {
-		list = append(list, scripted{fmt.Sprint("engine ", i), func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
+		name := fmt.Sprint("engine ", i)
+		list = append(list, scripted{name, func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch x := stream.Float64(); {
@@ -401,7 +406,8 @@ func TestFailuresAreRepeatedAndCountedOnce(t *testing.T) {
 		failures += e.Failures
 	}
 	if s.Groups != 100 || s.Rollouts != 400 || len(held(t, table)) != 400 || failures < 10 {
-		t.Errorf("%d groups, %d rollouts, %d failures; the table holds %d", s.Groups, s.Rollouts, failures, len(held(t, table)))
+		t.Errorf("%d groups, %d rollouts, %d failures; the table holds %d", s.Groups, s.Rollouts, failures,
+			len(held(t, table)))
 	}
 }
 
@@ -472,7 +478,8 @@ func TestAbortedCompletionsGoOn(t *testing.T) {
 	}
 	slices.Sort(lengths)
 	if !slices.Equal(lengths, []int{2, 2, 2, 6}) || truncated != 1 || s.Continued != 2 {
-		t.Errorf("completions of %v tokens, %d truncated, %d continued, want 2, 2, 2 and 6, 1 and 2", lengths, truncated, s.Continued)
+		t.Errorf("completions of %v tokens, %d truncated, %d continued, want 2, 2, 2 and 6, 1 and 2", lengths, truncated,
+			s.Continued)
 	}
 }
 
@@ -497,7 +504,8 @@ func TestStragglersAreCut(t *testing.T) {
 	o.Groups, o.Deadline = 40, time.Second
 	s := work(t, o, made, c, []engine.Engine{e}, table)
 	if s.Cut < 5 || s.Groups != 40-s.Cut || len(held(t, table)) != 4*int(s.Groups) {
-		t.Errorf("%d groups of 40 were cut and %d inserted; the table holds %d rollouts", s.Cut, s.Groups, len(held(t, table)))
+		t.Errorf("%d groups of 40 were cut and %d inserted; the table holds %d rollouts", s.Cut, s.Groups,
+			len(held(t, table)))
 	}
 	stats, err := table.Statistics(t.Context())
 	if err != nil {
@@ -715,7 +723,8 @@ func TestBadOptionsAreNamed(t *testing.T) {
 	} {
 		o := options()
 		change(&o)
-		if _, err := worker.New(o, made, c, e, table, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := worker.New(o, made, c, e, table, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in %v", want, err)
 		}
 	}

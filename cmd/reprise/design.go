@@ -233,8 +233,9 @@ func (c *designCommand) measure(k *design.Known) error {
 	if !l.RolloutCost.Known() {
 		return fmt.Errorf("--measure: %s: the run has not taken an update yet: wait for the first", c.Measure)
 	}
-	k.MeasureRolloutCost(l.RolloutCost.Float(), fmt.Sprintf("%d rollouts in %.3g s of %s, %d uses in %.3g s of the trainer",
-		l.Rollouts, l.EngineSeconds, words.Plural(l.Engines, "engine"), l.Used, l.TrainerSeconds))
+	measured := fmt.Sprintf("%d rollouts in %.3g s of %s, %d uses in %.3g s of the trainer", l.Rollouts, l.EngineSeconds,
+		words.Plural(l.Engines, "engine"), l.Used, l.TrainerSeconds)
+	k.MeasureRolloutCost(l.RolloutCost.Float(), measured)
 	return nil
 }
 

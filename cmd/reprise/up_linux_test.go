@@ -113,7 +113,8 @@ func TestUp(t *testing.T) {
 	if code := awaitEnd(t, c, out); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
-	for _, want := range []string{"Predicted at configured μ", "Trainer waiting", "24 updates (budget)", "for each that it trains on"} {
+	for _, want := range []string{"Predicted at configured μ", "Trainer waiting", "24 updates (budget)",
+		"for each that it trains on"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -123,8 +124,8 @@ func TestUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := sum.Live
-	if stopped < 4 || sum.Updates != 24 || l == nil || !l.RolloutCost.Known() || l.RolloutCost != sum.RolloutCostMeasured ||
-		len(l.Predicted) == 0 || l.Engines != 2 || len(l.Restarts) != 0 {
+	if stopped < 4 || sum.Updates != 24 || l == nil || !l.RolloutCost.Known() ||
+		l.RolloutCost != sum.RolloutCostMeasured || len(l.Predicted) == 0 || l.Engines != 2 || len(l.Restarts) != 0 {
 		t.Errorf("stopped at %d, %d updates, %+v", stopped, sum.Updates, l)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
@@ -189,7 +190,8 @@ func TestUpSurvivesKills(t *testing.T) {
 	case restarts == 0:
 		t.Errorf("nothing was started again, killed: %v", killed)
 	}
-	t.Logf("killed %v; %d rollouts acknowledged, %d in the table; %d updates", killed, live.Rollouts, s.Inserted, updates(dir))
+	t.Logf("killed %v; %d rollouts acknowledged, %d in the table; %d updates", killed, live.Rollouts, s.Inserted,
+		updates(dir))
 }
 
 type child struct {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Isolate gives a child a process group of its own; see group_linux.go. A child survives a parent that is killed, unless
-// it notices the end of its input.
+// Isolate gives a child a process group of its own; see group_linux.go. A child survives a parent that is killed,
+// unless it notices the end of its input.
 func Isolate(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // KillGroup kills a child and what it has started.

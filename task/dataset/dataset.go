@@ -32,7 +32,7 @@ type Settings struct {
 	HeldOutFraction float64 `yaml:"held_out_fraction"` // of train_file, at most 0.5; 0: 0.1; not with held_out_file
 	HeldOut         int     `yaml:"held_out"`          // held-out problems to evaluate on; 0: all
 	Format          string  `yaml:"format"`            // words or chat, for the model's chat template; empty: words
-	Examples        int     `yaml:"examples"`          // solved training problems before each prompt, for base models; 0: none
+	Examples        int     `yaml:"examples"`          // solved problems before each prompt, for base models; 0: none
 	Template        string  `yaml:"template"`          // the prompt, with a slot for the problem; empty: the task's own
 	// longer prompts are left out; 0: the policy's positions less generate.max_tokens
 	MaxPromptTokens int `yaml:"max_prompt_tokens"`

@@ -17,8 +17,8 @@ MANIFEST = "manifest.json"
 def publish(folder: str | os.PathLike[str], version: int, save: Callable[[Path], object], *, keep: int = 3) -> Path:
     """Publish a version of the weights in a folder of its own below ``folder``, ``v7`` for version 7.
 
-    Workers (``reprise rollout --weights FOLDER``) have their engines take the newest version that the table has reached:
-    publish it first, then ``table.advance(version)``. The folder appears under its name once it is whole and on the
+    Workers (``reprise rollout --weights FOLDER``) have their engines take the newest version that the table has
+    reached: publish it first, then ``table.advance(version)``. The folder appears under its name once it is whole and on the
     disk, with a manifest of sizes and SHA-256; an existing folder of that version is replaced.
 
     Args:
