@@ -21,13 +21,13 @@ import (
 // One insertion or batch may move d by at most the error buffer, so that both sides never wait for each other: where an
 // insertion waits, d is above the middle, and any such batch passes. Insertions pass whatever d is while the table
 // would hold no more than MinSize with them, and once after each sample that found too few rollouts, because rollouts
-// that left unused can never be drawn.
+// that were evicted undrawn raise d for good.
 type limiter struct {
 	ratio, buffer float64
 	minSize       int
 
-	// One insertion at a time checks the balance and moves it, and one sample: one that fails in the end holds back no
-	// other. The other side may move d meanwhile, but only away from this side's bound.
+	// Insertions check and move the balance one at a time, and so do samples: a call that fails never makes another
+	// wait. The other side may move d meanwhile, but only away from this side's bound.
 	insertions, samples sync.Mutex
 
 	mu                       sync.Mutex // guards what follows

@@ -17,7 +17,7 @@ import (
 // taken. What does not fit waits in order of arrival, or is refused with how much is free.
 //
 //	insertions   max_in_flight_bytes       messages, decompressed and decoded, until they are in a table
-//	received     max_in_flight_bytes / 2   messages on the way in, and whole ones that no call has taken, besides one
+//	received     max_in_flight_bytes / 2   messages arriving, and complete ones that no call has read
 //	waiting      max_in_flight_bytes / 2   messages that wait for insertions to leave
 //	outgoing     max_outgoing_bytes        packed batches, prefetched ones included, until they are written
 //	leases       1/32, at most 512 MiB     draws on lease
@@ -99,8 +99,8 @@ func (b *budget) release(taken int64) {
 	b.free.Release(taken)
 }
 
-// shares divides a budget: nobody of a kind (callers, tables) holds more than one share of it, so that one who takes
-// nothing does not keep out the others. A share exists while it is in use.
+// shares divides a budget: no caller, or table, holds more than one share of it, so that one that stops reading does
+// not block the others. A share exists while it is in use.
 type shares struct {
 	most int64 // of one share
 

@@ -14,7 +14,7 @@ const (
 	garbagePeriod = time.Second
 )
 
-// garbagePercent returns the percentage of live memory that may pile up as garbage, of which least bytes always may.
+// garbagePercent returns the GOGC at which garbage is at most a fifth of the live heap, or least bytes if that is more.
 func garbagePercent(live, least uint64) int {
 	if live <= least {
 		return usualPercent
@@ -22,10 +22,9 @@ func garbagePercent(live, least uint64) int {
 	return int(max(leastPercent, usualPercent*least/live))
 }
 
-// BoundGarbage bounds the garbage that piles up to a fifth of the live memory, or to least bytes if that is more, until
-// the context ends. Go's collector lets as much pile up as there is live memory. Rollouts and weights it passes over
-// without reading, so a process that holds mostly those can afford to collect more often. Where the user has set GOGC,
-// it does nothing.
+// BoundGarbage bounds uncollected garbage to a fifth of the live heap, or to least bytes if that is more, until the
+// context ends. By default Go lets the heap double between collections. Rollouts and weights hold no pointers to scan,
+// so collecting more often costs little where they fill the heap. It does nothing if GOGC is set.
 func BoundGarbage(ctx context.Context, least uint64) {
 	if os.Getenv("GOGC") != "" {
 		return
