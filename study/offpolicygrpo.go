@@ -29,7 +29,7 @@ func offPolicyGRPO() Study {
 // The arms, by (v, i) of [OG] algorithm 1.
 const (
 	og11        = "(1,1)"
-	og11Masked  = "(1,1), masked" // groups of zero variance leave the loss: [OG] eq. 8
+	og11Masked  = "(1,1), masked" // groups of zero variance leave the loss, not its denominator: [OG] eq. 8
 	og101       = "(10,1)"
 	og101Masked = "(10,1), masked"
 	og110       = "(1,10)"
@@ -56,7 +56,9 @@ func grpoArms(o Options) []Arm {
 		c.Pipeline.PublishEvery, c.Pipeline.BatchUpdates = a.v*a.i, a.i // versions count updates
 		c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
 		c.Learner.Objective, c.Learner.KLCoef, c.Learner.ReferenceEvery = "grpo_off", 0.01, 50*a.i
-		c.Learner.MaskZeroVariance = a.masked
+		if a.masked {
+			c.Learner.MaskZeroVariance, c.Learner.MaskedDenominator = true, "all"
+		}
 		if a.rate > 0 {
 			c.Learner.LearningRate = a.rate
 		}

@@ -45,6 +45,22 @@ func TestOffPolicyGRPOIsJudgedByTheRuns(t *testing.T) {
 	}
 }
 
+// [OG] eq. 8 is an expectation over all prompts of the masked objective, so masked groups count in the mean.
+func TestMaskedArmsAverageOverAllGroups(t *testing.T) {
+	masked := 0
+	for _, a := range grpoArms(Options{}) {
+		if l := a.Config.Learner; l.MaskZeroVariance {
+			masked++
+			if l.MaskedDenominator != "all" {
+				t.Errorf("%s averages over the groups %s", a.Name, l.MaskedDenominator)
+			}
+		}
+	}
+	if masked != 2 {
+		t.Errorf("%d arms mask groups, want 2", masked)
+	}
+}
+
 func TestAFailedScheduleIsTheLessStable(t *testing.T) {
 	w := invention{accuracy: func(string, float64) float64 { return 0.4 },
 		fails: func(arm string, seed uint64) float64 {
