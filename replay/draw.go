@@ -102,6 +102,9 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	}
 	s.batches++
 	s.drawn = s.drawn[:0]
+	if s.freshOf(req) > 0 {
+		s.refresh()
+	}
 	for n := s.freshOf(req); len(s.drawn) < n; {
 		slot := s.fresh.pop(&s.store)
 		s.sampler.holdForBatch(slot)

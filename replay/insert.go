@@ -255,9 +255,9 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 	}
 	base := t.options.ownBase(r, it.Advantage)
 	switch {
-	case t.options.PriorityBase == BaseTDError && t.options.Entry == EnterOwn && len(r.Values) == 0:
+	case t.options.PriorityBase == BaseTDError && t.options.takesOwnBase() && len(r.Values) == 0:
 		return &rollout.FieldError{Row: row, Field: "values", Value: "absent", Remedy: "give the critic's values, or " +
-			"configure entry max: priority_base td_error is made of them"}
+			"configure entry max with entry_until replay or report: priority_base td_error is made of them"}
 	case !(base-t.options.PriorityEpsilon <= maxMeasurement):
 		return &rollout.FieldError{Row: row, Field: "priority", Value: fmt.Sprint(base),
 			Remedy: fmt.Sprintf("let the priority function return a number from %g to %g", -maxMeasurement,

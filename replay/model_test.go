@@ -46,6 +46,7 @@ type modelUnit struct {
 	lastUse      rollout.Version
 	inEpoch      bool // drawn in the epoch that runs
 	shown        bool // handed out as fresh
+	replays      int  // draws that were not fresh, those that went back left out
 }
 
 type modelItem struct {
@@ -154,6 +155,18 @@ func (m *model) enter(u *modelUnit) {
 			it.atMax, it.base = true, m.largest[u.shard]
 			if it.base <= p.PriorityEpsilon {
 				it.base = 1
+			}
+		}
+	}
+}
+
+// refresh gives what was handed out as fresh its own base, where that ends an entry at the maximum.
+func (m *model) refresh(shard int) {
+	for _, u := range m.present(shard) {
+		for _, it := range u.items {
+			if m.o.EntryUntil == UntilRefresh && it.atMax && u.shown {
+				it.base, it.atMax = m.own(it), false
+				m.largest[shard] = max(m.largest[shard], it.base)
 			}
 		}
 	}
@@ -284,6 +297,9 @@ func (m *model) release(id rollout.BatchID) {
 		u.leased--
 		u.inEpoch = false
 		u.shown = u.shown && i >= l.fresh
+		if i >= l.fresh {
+			u.replays--
+		}
 		m.returned += uint64(len(u.items))
 	}
 }
@@ -494,6 +510,9 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 	if m.o.Sampler.Consumes() {
 		req.Fresh = 0
 	}
+	if req.Fresh > 0 {
+		m.refresh(b.Shard)
+	}
 	waiting := m.fresh(b.Shard)
 	least := math.Inf(1)  // logarithm of the least N P that counts for importance weights
 	var shares []float64  // N P of each draw
@@ -546,6 +565,9 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 		u.leased++
 		u.inEpoch = true
 		u.shown = u.shown || d.Fresh
+		if !d.Fresh {
+			u.replays++
+		}
 		drawn = append(drawn, u)
 	}
 	if problem := m.checkWeights(b, shares, least); problem != "" {
@@ -1007,6 +1029,9 @@ func (tr *trial) report() {
 		list = append(list, f)
 		if !tr.model.rebase(id, func(it *modelItem) float64 {
 			p := &tr.model.o
+			if it.atMax && p.EntryUntil != UntilReport && tr.model.unitOf(id).replays == 0 {
+				return math.NaN()
+			}
 			given := map[Base]rollout.Measurement{BaseAdvantage: f.Advantage, BaseTDError: f.TDError,
 				BaseGradNorm: f.GradNorm}
 			if x, ok := given[p.PriorityBase]; ok && x.Known {
@@ -1065,6 +1090,7 @@ func prioritizations() []Options {
 	})
 	add(func(p *Options) {
 		p.PriorityBase, p.Entry, p.PriorityExponent, p.ImportanceBeta = BaseReward, EnterMax, 2, new(1.0)
+		p.EntryUntil = UntilRefresh
 	})
 	add(func(p *Options) {
 		p.PriorityBase, p.Draws, p.AgeDecay, p.PriorityEpsilon, p.ImportanceAnneal = BaseFunction, Independent,
@@ -1078,6 +1104,7 @@ func prioritizations() []Options {
 	})
 	add(func(p *Options) {
 		p.Entry, p.TargetESS, p.Draws, p.ImportanceBeta = EnterMax, 0.9, Independent, new(0.0)
+		p.EntryUntil = UntilReport
 	})
 	return list
 }
@@ -1155,7 +1182,8 @@ func withPriorities(p, o Options) Options {
 	o.Sampler = Prioritized
 	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.PriorityFunction = p.PriorityBase, p.PriorityEpsilon,
 		p.PriorityExponent, p.PriorityFunction
-	o.AgeDecay, o.DecayOrder, o.TargetESS, o.Draws, o.Entry = p.AgeDecay, p.DecayOrder, p.TargetESS, p.Draws, p.Entry
+	o.AgeDecay, o.DecayOrder, o.TargetESS, o.Draws = p.AgeDecay, p.DecayOrder, p.TargetESS, p.Draws
+	o.Entry, o.EntryUntil = p.Entry, p.EntryUntil
 	o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm = p.ImportanceBeta, p.ImportanceAnneal, p.ImportanceNorm
 	return o
 }

@@ -52,7 +52,7 @@ type Options struct {
 	StepReturns  int     `json:"step_returns,omitempty"`
 	StepDiscount float64 `json:"step_discount,omitempty"` // gamma per turn of step_returns, in (0, 1] [1]
 
-	// The next eleven configure sampler prioritized (docs/METHODS.md, section 3); other samplers take none of them.
+	// The next twelve configure sampler prioritized (docs/METHODS.md, section 3); other samplers take none of them.
 
 	// advantage, reward, td_error, gradient_norm or recency [advantage]
 	PriorityBase     Base    `json:"priority_base,omitempty"`
@@ -67,6 +67,8 @@ type Options struct {
 	Draws     Draws   `json:"draws,omitempty"` // stratified or independent [stratified]
 	// base of new rollouts: own, or max, the largest known [own]
 	Entry Entry `json:"entry,omitempty"`
+	// with entry max, until when: replay, refresh or report [replay]
+	EntryUntil Until `json:"entry_until,omitempty"`
 	// of the weights (N P)^-beta, in [0, 1]; 0: all weights are 1 [0.4]
 	ImportanceBeta *float64 `json:"importance_beta,omitempty"`
 	// versions over which importance_beta rises to 1; 0: it stays [0; a run's budget]
@@ -180,8 +182,22 @@ type Entry string
 // The entries.
 const (
 	EnterOwn Entry = "own" // their own
-	// the largest the shard has known, 1 before any, until their first report (Schaul et al. 2016)
+	// the largest the shard has known, 1 before any (Schaul et al. 2016), until EntryUntil
 	EnterMax Entry = "max"
+)
+
+// Until is when rollouts that entered at the largest base get their own, or the one that a report gives. [Table.Update]
+// always gives them theirs.
+type Until string
+
+// The ends of an entry at the maximum. They differ only where batches have fresh draws ([rollout.Request]).
+const (
+	// the first report after a draw that was not fresh, so that each is replayed once whatever its base (Schaul et al.
+	// 2016, and FreshPER's code without age decay, which stores rollouts after the fresh update)
+	UntilReplay Until = "replay"
+	// or the next batch with fresh draws: FreshPER's code with age decay recomputes all priorities then
+	UntilRefresh Until = "refresh"
+	UntilReport  Until = "report" // the first report, of a fresh draw too
 )
 
 // Norm is what importance weights are divided by, so that none is above 1.
@@ -252,6 +268,9 @@ func (o Options) WithDefaults() Options {
 		o.DecayOrder = cmp.Or(o.DecayOrder, BeforeExponent)
 		o.Draws = cmp.Or(o.Draws, Stratified)
 		o.Entry = cmp.Or(o.Entry, EnterOwn)
+		if o.Entry == EnterMax {
+			o.EntryUntil = cmp.Or(o.EntryUntil, UntilReplay)
+		}
 		o.ImportanceBeta = orElse(o.ImportanceBeta, 0.4)
 		o.ImportanceAnneal = orElse(o.ImportanceAnneal, 0)
 		o.ImportanceNorm = cmp.Or(o.ImportanceNorm, ByBatch)
@@ -276,8 +295,8 @@ func orElse[T any](p *T, value T) *T {
 // WithoutPriorities returns the options without those of sampler prioritized.
 func (o Options) WithoutPriorities() Options {
 	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.AgeDecay, o.DecayOrder, o.TargetESS = "", 0, 0, 0, "", 0
-	o.Draws, o.Entry, o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm, o.PriorityFunction = "", "", nil, nil, "",
-		nil
+	o.Draws, o.Entry, o.EntryUntil, o.PriorityFunction = "", "", "", nil
+	o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm = nil, nil, ""
 	return o
 }
 
@@ -381,10 +400,16 @@ func (o Options) validatePriorities(problems *option.Problems) {
 	check(oneOf(o.PriorityBase, Bases()...), "priority_base", o.PriorityBase, "%v", Bases())
 	check((o.PriorityBase == BaseFunction) == (o.PriorityFunction != nil), "priority_base", o.PriorityBase,
 		"function exactly when Options.PriorityFunction is given")
-	check(o.PriorityBase != BaseGradNorm || o.Entry == EnterMax, "entry", o.Entry,
-		"max with priority_base gradient_norm, which is unknown before the first step")
-	check(o.PriorityBase != BaseAdvantage || o.Entry == EnterMax || o.Advantage.GroupRelative(), "entry", o.Entry,
-		"max with priority_base advantage and advantage %s, which is unknown before the step", o.Advantage)
+	if o.takesOwnBase() {
+		key, value, want := "entry", string(o.Entry), "max"
+		if o.Entry == EnterMax {
+			key, value, want = "entry_until", string(o.EntryUntil), "replay or report"
+		}
+		check(o.PriorityBase != BaseGradNorm, key, value,
+			"%s with priority_base gradient_norm, which is unknown before the first step", want)
+		check(o.PriorityBase != BaseAdvantage || o.Advantage.GroupRelative(), key, value,
+			"%s with priority_base advantage and advantage %s, which is unknown before the step", want, o.Advantage)
+	}
 	check(o.PriorityEpsilon > 0 && o.PriorityEpsilon <= math.MaxFloat64, "priority_epsilon", o.PriorityEpsilon,
 		"finite and above 0")
 	check(o.PriorityExponent > 0 && o.PriorityExponent <= 100, "priority_exponent", o.PriorityExponent,
@@ -396,11 +421,20 @@ func (o Options) validatePriorities(problems *option.Problems) {
 		"below 1")
 	check(oneOf(o.Draws, Stratified, Independent), "draws", o.Draws, "stratified or independent")
 	check(oneOf(o.Entry, EnterOwn, EnterMax), "entry", o.Entry, "own or max")
+	if o.Entry == EnterMax {
+		check(oneOf(o.EntryUntil, UntilReplay, UntilRefresh, UntilReport), "entry_until", o.EntryUntil,
+			"replay, refresh or report")
+	} else {
+		check(o.EntryUntil == "", "entry_until", o.EntryUntil, "no value with entry %s", o.Entry)
+	}
 	check(*o.ImportanceBeta >= 0 && *o.ImportanceBeta <= 1, "importance_beta", *o.ImportanceBeta, "0 to 1")
 	check(*o.ImportanceAnneal >= 0 && *o.ImportanceAnneal <= math.MaxInt32, "importance_anneal", *o.ImportanceAnneal,
 		"0 (beta stays) to %d versions", math.MaxInt32)
 	check(oneOf(o.ImportanceNorm, ByBatch, ByTable), "importance_norm", o.ImportanceNorm, "batch or table")
 }
+
+// takesOwnBase reports whether a rollout may need a base before any report of it.
+func (o Options) takesOwnBase() bool { return o.Entry == EnterOwn || o.EntryUntil == UntilRefresh }
 
 func oneOf[T comparable](x T, list ...T) bool { return slices.Contains(list, x) }
 
@@ -443,6 +477,10 @@ func (o Options) identity() string {
 // sameIdentity names every option in which a snapshot or journal differs from the table.
 func sameIdentity(saved string, table Options) error {
 	var problems option.Problems
+	// Without entry_until, an entry at the maximum ended with any report.
+	if max := `"entry":"max"`; !strings.Contains(saved, `"entry_until"`) {
+		saved = strings.Replace(saved, max, max+`,"entry_until":"report"`, 1)
+	}
 	for _, d := range option.Differences(json.RawMessage(saved), json.RawMessage(table.identity())) {
 		problems.Add(fmt.Errorf("%s is %s in the snapshot and %s in the table: give the table the snapshot's: %w",
 			d.Key, d.A, d.B, rollout.ErrInvalid))

@@ -85,6 +85,20 @@ func (p *prioritized) enter(s int32, base float64) {
 	p.bases[s] = -base
 }
 
+// keepsMax reports whether a rollout stays at the maximum at which it entered although a report of it came: none of its
+// draws was a replay. Of the draws of a unit that was handed out as fresh, one was not.
+func (p *prioritized) keepsMax(s int32) bool {
+	it := &p.store.items[s]
+	if !it.is(atMax) || p.o.EntryUntil == UntilReport {
+		return false
+	}
+	draws := it.Uses + it.Leased
+	if !p.store.waitsFresh(p.units.first(p.store, s)) {
+		draws--
+	}
+	return draws <= 0
+}
+
 // prefetchBases reads the bases of slots in a row, so that their cache misses overlap. report reads one and then
 // computes, and would wait for each in turn.
 //

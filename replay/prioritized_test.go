@@ -211,9 +211,70 @@ func TestATableOfAncientRolloutsDrawsAsAFreshOne(t *testing.T) {
 	}
 }
 
+// FreshPER's code stores rollouts after their fresh update at the largest priority and gives a priority to what replay
+// drew only; with age decay it recomputes all priorities at the next fresh update.
+func TestAReportOfAFreshDrawLeavesTheEntryAtTheMaximum(t *testing.T) {
+	sample := func(table *Table, size, fresh int) {
+		t.Helper()
+		b := mustSample(t, table, rollout.Request{Size: size, Fresh: fresh})
+		for _, d := range b.Draws {
+			if err := table.Report(ctx, rollout.Feedback{ID: d.ID, Staleness: d.Staleness}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	entered := func(table *Table) (list []bool) {
+		for _, h := range table.Inspect().Held() {
+			list = append(list, h.AtMax)
+		}
+		return list
+	}
+	for _, c := range []struct {
+		until                   Until
+		fresh, replayed, others bool // at the maximum after the fresh update, and after replay of it and of others
+		next                    bool // those never replayed, when the next fresh batch is drawn
+	}{
+		{until: "", fresh: true, others: true, next: true},
+		{until: UntilReplay, fresh: true, others: true, next: true},
+		{until: UntilRefresh, fresh: true, others: true},
+		{until: UntilReport},
+	} {
+		p := prioritizedOptions()
+		p.PriorityBase, p.Entry, p.EntryUntil = BaseReward, EnterMax, c.until
+		table := mustNew(t, withPriorities(p, Options{Capacity: 8, Seed: 2}))
+		mustInsert(t, table, group(0, 2, 0))
+		sample(table, 2, 2)
+		if got := entered(table); !reflect.DeepEqual(got, []bool{c.fresh, c.fresh}) {
+			t.Errorf("entry_until %q: after the fresh update %v are at the maximum", c.until, got)
+		}
+		want := []float64{0.5, 0.5}
+		if !c.fresh {
+			want = []float64{1 / (1 + math.Pow(1e-6/(2+1e-6), 0.6)), 1 / (1 + math.Pow((2+1e-6)/1e-6, 0.6))}
+		}
+		if got := probabilities(table); !alike(got, want...) {
+			t.Errorf("entry_until %q: after the fresh update the probabilities are %v, want %v", c.until, got, want)
+		}
+		drawn := mustSample(t, table, rollout.Request{Size: 1}).Draws[0].ID
+		if err := table.Report(ctx, rollout.Feedback{ID: 1}, rollout.Feedback{ID: 2}); err != nil {
+			t.Fatal(err)
+		}
+		states := []bool{c.others, c.others}
+		states[drawn-1] = c.replayed
+		if got := entered(table); !reflect.DeepEqual(got, states) {
+			t.Errorf("entry_until %q: after %d was replayed %v are at the maximum", c.until, drawn, got)
+		}
+		mustInsert(t, table, group(0, 1, 1))
+		mustSample(t, table, rollout.Request{Size: 2, Fresh: 2})
+		states[2-drawn] = c.next
+		if got := entered(table); !reflect.DeepEqual(got, append(states, true, true)) {
+			t.Errorf("entry_until %q: at the next fresh batch %v are at the maximum", c.until, got)
+		}
+	}
+}
+
 func TestRolloutsEnterAtTheLargestBaseUntilReported(t *testing.T) {
 	p := prioritizedOptions()
-	p.PriorityBase, p.Entry, p.PriorityExponent = BaseGradNorm, EnterMax, 1
+	p.PriorityBase, p.Entry, p.EntryUntil, p.PriorityExponent = BaseGradNorm, EnterMax, UntilReport, 1
 	table := mustNew(t, withPriorities(p, Options{Capacity: 8}))
 	bases := func() (list []float64, atMax []bool) {
 		for _, h := range table.Inspect().Held() {

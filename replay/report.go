@@ -47,7 +47,8 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float
 
 // Report gives the table what a trainer measured of its draws: the ratios, from which it learns how the effective
 // sample size falls with age, and new bases, of which sampler prioritized takes the one of its priority_base. A base
-// that was not measured stays. With bases reward, recency and function a report only ends an entry at the maximum.
+// that was not measured stays. With bases reward, recency and function a report only ends an entry at the maximum. Where
+// entry_until is replay or refresh, a report leaves what has entered at the maximum and was not replayed yet as it is.
 // Reports of evicted rollouts count as in [Table.Update], and errors are as there.
 func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error {
 	if err := ctx.Err(); err != nil {
@@ -66,6 +67,7 @@ func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 		func(w *prioritized, slot int32, i int) float64 {
 			it := &w.store.items[slot]
 			switch {
+			case w.keepsMax(slot):
 			case w.o.learnsBase():
 				if m := w.o.reportedBase(feedback[i]); m.Known {
 					return w.o.withEpsilon(m.Value)
@@ -175,6 +177,25 @@ func (s *shard) setBases(
 		s.prioritized.reweigh()
 	}
 	return elsewhere
+}
+
+// refresh ends the entries at the maximum of what was handed out as fresh, where entry_until says so.
+func (s *shard) refresh() {
+	w := s.prioritized
+	if w == nil || w.o.EntryUntil != UntilRefresh {
+		return
+	}
+	for slot, r := range s.rollouts {
+		it, at := &s.items[slot], int32(slot)
+		if r == nil || !it.is(atMax) || it.is(evicted) || s.waitsFresh(s.units.first(&s.store, at)) {
+			continue
+		}
+		w.report(at, w.o.ownBase(r, it.Advantage))
+		if s.changes != nil {
+			s.changes.changed(at)
+		}
+	}
+	w.reweigh()
 }
 
 // ratios is the measured ratios rho = pi/b by age of the rollout, smoothed so that newer measurements count more.

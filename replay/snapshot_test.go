@@ -130,6 +130,7 @@ func snapshotOptions() []Options {
 	weights := prioritizedOptions()
 	weights.PriorityBase, weights.Entry, weights.ImportanceNorm, weights.TargetESS = BaseGradNorm,
 		EnterMax, ByTable, 0.9
+	weights.EntryUntil = UntilReport // the only end when the saved one was written
 	return []Options{
 		withPriorities(weights, Options{Capacity: 8, MaxUses: 3, MaxStaleness: 20, Unit: UnitGroup, GroupSize: 2}),
 		{Capacity: 8, Sampler: LeastUsed, Shards: 2, MaxUses: 3, Unit: UnitStep},

@@ -138,7 +138,7 @@ type Held struct {
 	Advantage float32
 	Mean, Std float32 // of its group's rewards at insertion
 	Fresh     bool    // not handed out as fresh yet
-	AtMax     bool    // entered at the largest base and not reported since
+	AtMax     bool    // entered at the largest base, and has it still
 
 	// Of the unit that a draw falls on: the rollout itself, or its group.
 	UnitAge int // greatest of its rollouts' ages
@@ -233,7 +233,7 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 		AtMax: it.is(atMax), Base: math.NaN(), Probability: math.NaN(),
 	}
 	first := s.units.first(&s.store, slot)
-	e.Fresh = s.items[first].is(fresh | shelved)
+	e.Fresh = s.waitsFresh(first)
 	e.UnitAge = int(s.version - s.units.version(&s.store, first))
 	switch {
 	case s.prioritized != nil:

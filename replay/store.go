@@ -45,7 +45,7 @@ const (
 	reserved                      // in the part that retention positive reserves for correct rollouts
 	evicted                       // with draws on lease: the slot waits for them
 	fresh                         // not handed out as fresh yet
-	atMax                         // entered at the largest base, and no report came since
+	atMax                         // entered at the largest base, and has it still
 	shelved                       // not handed out as fresh yet, but exhausted by other draws on lease
 	redelivered                   // of a queue: it may have been delivered before
 )
@@ -53,6 +53,9 @@ const (
 func (it *item) is(f flags) bool { return it.Flags&f != 0 }
 func (it *item) set(f flags)     { it.Flags |= f }
 func (it *item) clear(f flags)   { it.Flags &^= f }
+
+// waitsFresh reports whether a unit, named by its first slot, was not handed out as fresh yet.
+func (st *store) waitsFresh(first int32) bool { return st.items[first].is(fresh | shelved) }
 
 // flagIf returns f where the condition holds.
 func flagIf(holds bool, f flags) flags {

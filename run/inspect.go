@@ -237,7 +237,7 @@ func reason(h replay.Held, o replay.Options, tau, held float64, countsFresh bool
 		switch {
 		case math.IsNaN(h.Base): // unknown for a table in a service
 		case h.AtMax:
-			parts = append(parts, fmt.Sprintf("entered at the maximum %.4g, not reported yet", h.Base))
+			parts = append(parts, fmt.Sprintf("entered at the maximum %.4g, and has it still", h.Base))
 		default:
 			parts = append(parts, fmt.Sprintf("%s %.4g", strings.ReplaceAll(string(o.PriorityBase), "_", " "), h.Base))
 		}

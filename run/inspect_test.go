@@ -101,7 +101,7 @@ func TestInspectionAsksTheServiceThatHasTheTable(t *testing.T) {
 		for i := range want.Top {
 			want.Top[i].Base = results.Number{}
 			if c.Replay.Sampler == replay.Prioritized { // its word for the base is missing, too
-				reason := regexp.MustCompile(`, (advantage [^,]*|entered at [^,]*, not reported yet), age`)
+				reason := regexp.MustCompile(`, (advantage [^,]*|entered at [^,]*, and has it still), age`)
 				want.Top[i].Reason = reason.ReplaceAllString(want.Top[i].Reason, ", age")
 			}
 		}

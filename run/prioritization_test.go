@@ -38,7 +38,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"step_discount": "0.5",
 			"priority_base": "reward", "priority_epsilon": "0.25", "priority_exponent": "1.5", "age_decay": "inf",
 			"decay":      "after_exponent",
-			"target_ess": "0.8", "draws": "independent", "entry": "max", "importance_beta": "0",
+			"target_ess": "0.8", "draws": "independent", "entry": "max", "entry_until": "report", "importance_beta": "0",
 			"importance_anneal": "0", "importance_norm": "table",
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
 			"lease_seconds": "3",
@@ -48,7 +48,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			continue
 		}
 		set := []string{"replay.sampler=prioritized", "replay.unit=step", "replay.step_returns=1",
-			"replay.retention=positive", "replay." + key + "=" + value}
+			"replay.retention=positive", "replay.entry=max", "replay." + key + "=" + value}
 		c, err := Load("", set)
 		if slices.Contains(decided, key) {
 			if err == nil || !strings.Contains(err.Error(), "replay."+key+": "+value+": want none") {
@@ -76,10 +76,14 @@ func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 		"replay.priority_base=function": "replay.priority_base: function: want",
 		"replay.priority_base=td_error": "replay.priority_base: td_error: want " +
 			"advantage, reward, gradient_norm or recency",
-		"replay.priority_base=gradient_norm":                        "replay.entry: own: want max",
-		"replay.age_decay=[1]":                                      "replay.age_decay: [1]: want versions",
-		"replay.priority_exponent=-1":                               "replay.priority_exponent: -1: want above 0",
-		"replay.entry=first":                                        "replay.entry: first: want own or max",
+		"replay.priority_base=gradient_norm":        "replay.entry: own: want max",
+		"replay.age_decay=[1]":                      "replay.age_decay: [1]: want versions",
+		"replay.priority_exponent=-1":               "replay.priority_exponent: -1: want above 0",
+		"replay.entry=first":                        "replay.entry: first: want own or max",
+		"replay.entry_until=report":                 "replay.entry_until: report: want no value with entry own",
+		"replay.entry=max,replay.entry_until=never": "replay.entry_until: never: want replay, refresh or report",
+		"replay.entry=max,replay.entry_until=refresh,replay.priority_base=gradient_norm": "replay.entry_until: refresh: " +
+			"want replay or report with priority_base gradient_norm",
 		"learner.advantage=batch":                                   "replay.entry: own: want max with priority_base advantage",
 		"replay.importance_anneal=-2":                               "replay.importance_anneal: -2: want",
 		"replay.importance_versions=9":                              "replay.importance_versions: unknown key",

@@ -97,19 +97,31 @@ func readDefinition(text []byte) (*definition, error) {
 	return complete(w, nil)
 }
 
-// upgradeDefinition rewrites a definition of the first journals, which kept the options of sampler prioritized in an
-// object of their own, in which a beta of 0 was left out.
+// upgradeDefinition rewrites a definition of earlier journals.
 func upgradeDefinition(text []byte) ([]byte, error) {
 	var tree map[string]json.RawMessage
 	if err := json.Unmarshal(text, &tree); err != nil {
 		return nil, err
 	}
+	if err := flattenPriority(tree); err != nil {
+		return nil, err
+	}
+	// Without entry_until, an entry at the maximum ended with any report.
+	if string(tree["entry"]) == `"max"` && tree["entry_until"] == nil {
+		tree["entry_until"] = json.RawMessage(`"report"`)
+	}
+	return json.Marshal(tree)
+}
+
+// flattenPriority moves the options of sampler prioritized out of the object of their own in which the first journals
+// kept them. There a beta of 0 was left out.
+func flattenPriority(tree map[string]json.RawMessage) error {
 	if tree["priority"] == nil {
-		return text, nil
+		return nil
 	}
 	priority := map[string]json.RawMessage{"beta": json.RawMessage("0")}
 	if err := json.Unmarshal(tree["priority"], &priority); err != nil {
-		return nil, err
+		return err
 	}
 	delete(tree, "priority")
 	renamed := map[string]string{
@@ -122,7 +134,7 @@ func upgradeDefinition(text []byte) ([]byte, error) {
 		}
 		tree[key] = value
 	}
-	return json.Marshal(tree)
+	return nil
 }
 
 // differences describes every key in which a definition differs from the table's, both with defaults filled in.

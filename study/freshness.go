@@ -88,6 +88,8 @@ func freshBase() run.Config {
 	c.Pipeline.Mode, c.Pipeline.Batch, c.Pipeline.Group = "sync", 256, 8
 	c.Replay.Sampler, c.Replay.Mix, c.Replay.Capacity = "prioritized", 1, 1<<16
 	c.Replay.PriorityBase, c.Replay.AgeDecay = replay.BaseReward, freshTau
+	// FreshPER's code stores rollouts at the largest priority; with age decay it recomputes all at the next iteration.
+	c.Replay.Entry, c.Replay.EntryUntil = replay.EnterMax, replay.UntilRefresh
 	c.Evaluate.Samples = 0
 	return c
 }
@@ -157,7 +159,7 @@ func freshnessArms(o Options) []Arm {
 			r.Sampler, r.Capacity = "fifo", 0
 		})
 		add(freshName(t.name, standardPER), t.config(),
-			func(r *run.Replay) { r.AgeDecay, r.Entry = replay.Versions(math.Inf(1)), "max" })
+			func(r *run.Replay) { r.AgeDecay, r.EntryUntil = replay.Versions(math.Inf(1)), replay.UntilReplay })
 		add(freshName(t.name, freshPER), t.config(), func(*run.Replay) {})
 	}
 	t := freshTasks()[0]

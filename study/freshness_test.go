@@ -55,6 +55,23 @@ func TestFreshnessIsJudgedByTheRuns(t *testing.T) {
 	}
 }
 
+// FreshPER's code: stored at the largest priority; without age decay until replayed, with it until the next iteration.
+func TestFreshnessArmsEnterAsInFreshPERsCode(t *testing.T) {
+	for _, a := range freshnessArms(Options{}) {
+		r := a.Config.Replay
+		if r.Sampler != replay.Prioritized {
+			continue
+		}
+		want := replay.UntilRefresh
+		if strings.HasSuffix(a.Name, standardPER) {
+			want = replay.UntilReplay
+		}
+		if r.Entry != replay.EnterMax || r.EntryUntil != want {
+			t.Errorf("%s enters rollouts at %s until %s, want %s", a.Name, r.Entry, r.EntryUntil, want)
+		}
+	}
+}
+
 func TestAGainOnOneTaskIsNotAGainOnMostTasks(t *testing.T) {
 	w := invention{noise: 0.02, accuracy: func(arm string, part float64) float64 {
 		if arm == freshName("sokoban", freshPER) {

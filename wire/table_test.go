@@ -28,6 +28,7 @@ func everyKey() Table {
 			StepDiscount: 0.9, PriorityBase: replay.BaseReward, PriorityEpsilon: 0.5, PriorityExponent: 2,
 			AgeDecay:   replay.Versions(math.Inf(1)),
 			DecayOrder: replay.AfterExponent, TargetESS: 0.8, Draws: replay.Independent, Entry: replay.EnterMax,
+			EntryUntil:       replay.UntilRefresh,
 			ImportanceBeta:   new(0.0),
 			ImportanceAnneal: new(9), ImportanceNorm: replay.ByTable, Shards: 3, Advantage: "no_std", Vocab: 50,
 			MaxTokens: 60, Seed: 1 << 63, LeaseSeconds: 1.5,

@@ -109,6 +109,8 @@ class Definition(_Options):
         target_ess: in (0, 1): age_decay adapts to hold the ESS/n of batches at this value.
         draws: ``stratified`` or ``independent``.
         entry: priority base of new rollouts: their ``own``, or the ``max`` in the table.
+        entry_until: end of an entry at the ``max``: their first report after a draw that was not fresh, ``replay``; or
+            the next fresh batch, ``refresh``; or any ``report``.
         importance_beta: exponent of the importance weights; 0: all weights are 1.
         importance_anneal: versions until importance_beta has risen to 1.
         importance_norm: divides weights by the largest in the ``batch`` or the ``table``.
@@ -145,6 +147,7 @@ class Definition(_Options):
     target_ess: float | None = None
     draws: str | None = None
     entry: str | None = None
+    entry_until: str | None = None
     importance_beta: float | None = None
     importance_anneal: int | None = None
     importance_norm: str | None = None
