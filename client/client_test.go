@@ -253,7 +253,8 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			w = flightdata.NewWriter(s, schema, nil)
 		}
 		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard,
-			Rows: len(b.Draws) + f.extra, Repeated: b.Repeated, Present: f.table.ForService().Flow().Present})
+			LogWeightScale: b.LogWeightScale,
+			Rows:           len(b.Draws) + f.extra, Repeated: b.Repeated, Present: f.table.ForService().Flow().Present})
 		err = w.Write(rec, text)
 		rec.Release()
 		if err != nil {

@@ -152,6 +152,7 @@ func (m *Machine) startUpdate() {
 	t.account.switchTo(m.now, busy)
 	due := m.now + m.opts.stepTime(int(m.version))
 	t.work = m.pool.submit(due, &m.wall.Learn, func(ctx context.Context) error {
+		rollout.NormaliseWeights(t.batches)
 		if m.opts.Advantage.UsesBatch() {
 			setAdvantages(t.batches, m.opts.Advantage)
 		}

@@ -256,6 +256,27 @@ func (r *record) freshDraws() []int {
 	return ns
 }
 
+// METHODS 3: (N P)^-beta over the largest of the batch, which is that of all trainers.
+func TestImportanceWeightsAreOverTheBatchesOfAllTrainers(t *testing.T) {
+	opts := pipeline.Options{Workers: 4, Trainers: 4, Batch: 32, Group: 4, RolloutCost: 1, Updates: 30}
+	p, w := parts(newTable(t, replay.Options{Capacity: 64, Shards: 4, MinSize: 16, Sampler: replay.Prioritized,
+		AgeDecay: 2})), &witness{}
+	p.Learner = w
+	run(t, opts, p)
+	for update, draws := range w.draws {
+		largest, least, most := float32(0), math.Inf(1), 0.0
+		for _, d := range draws {
+			largest = max(largest, d.Weight)
+			scaled := float64(d.Weight) * math.Pow(d.Probability, 0.4) // the shards are full: N is 16
+			least, most = min(least, scaled), max(most, scaled)
+		}
+		if largest != 1 || most > least*(1+1e-6) {
+			t.Fatalf("update %d: the largest weight is %v, weights are %v to %v times P^-beta", update+1, largest,
+				least, most)
+		}
+	}
+}
+
 // drawn is a learner that keeps the ids of the fresh draws of each update.
 type drawn struct {
 	sim.Learner

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -164,6 +165,32 @@ func sameStates(t *testing.T, got, want learnedState) {
 				t.Fatalf("tensor %d, value %d: first moment %v, want %v", i, j, got.First[i][j], want.First[i][j])
 			}
 		}
+	}
+}
+
+// A table divides the weights of each trainer's batch by their largest.
+func TestTheNumberOfTrainersDoesNotChangeAWeightedUpdate(t *testing.T) {
+	c := architectures()["tied"]
+	m := newTestModel(t, c)
+	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 12)
+	for i := range batch.Draws {
+		batch.Draws[i].Weight = 1 / float32(i+1)
+	}
+	want := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}})
+	step(t, want, batch)
+	for _, trainers := range []int{2, 4} {
+		var batches []*rollout.Batch
+		for draws := range slices.Chunk(batch.Draws, 12/trainers) {
+			b := &rollout.Batch{Draws: slices.Clone(draws), LogWeightScale: math.Log(float64(draws[0].Weight))}
+			for i := range b.Draws {
+				b.Draws[i].Weight /= draws[0].Weight
+			}
+			batches = append(batches, b)
+		}
+		rollout.NormaliseWeights(batches)
+		got := newTestLearner(t, m, w, Learning{Objective: objective.GRPO{}})
+		step(t, got, batches...)
+		sameStates(t, state(t, got), state(t, want))
 	}
 }
 

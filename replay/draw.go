@@ -129,7 +129,7 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 		s.fill(&batch.Draws[i], it, s.rollouts[slot])
 	}
 	if s.prioritized != nil {
-		s.prioritized.importance(batch.Draws, s.version)
+		batch.LogWeightScale = s.prioritized.importance(batch.Draws, s.version)
 	}
 	s.counts.Drawn += uint64(req.Size)
 	return batch

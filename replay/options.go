@@ -73,7 +73,7 @@ type Options struct {
 	ImportanceBeta *float64 `json:"importance_beta,omitempty"`
 	// versions over which importance_beta rises to 1; 0: it stays [0; a run's budget]
 	ImportanceAnneal *int `json:"importance_anneal,omitempty"`
-	// divide weights by the largest of the batch or the table [batch]
+	// divide weights by the largest of the batch or the table, of all trainers together [batch]
 	ImportanceNorm Norm `json:"importance_norm,omitempty"`
 
 	Shards    int            `json:"shards,omitempty"`     // parts, each sampled by its own trainer [1]
@@ -200,7 +200,8 @@ const (
 	UntilReport  Until = "report" // the first report, of a fresh draw too
 )
 
-// Norm is what importance weights are divided by, so that none is above 1.
+// Norm is what importance weights are divided by, so that none is above 1. A table divides by what one shard knows;
+// trainers that share an update go on with [rollout.NormaliseWeights].
 type Norm string
 
 // The norms.

@@ -213,17 +213,18 @@ func (p *prioritized) draw(r *rand.Rand) (int32, float64) {
 func (p *prioritized) end() {}
 
 // importance sets the weights of a batch's draws but the fresh ones, which come first: (N P)^-beta over the largest, N
-// being the units that could be drawn at that draw. What N is at the first draw cancels.
-func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) {
+// being the units that could be drawn at that draw. It returns the logarithm of the largest. In the quotient what N is
+// at the first draw cancels.
+func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) (logLargest float64) {
 	beta := p.o.BetaAt(v)
 	if beta == 0 {
-		return
+		return 0
 	}
 	for len(draws) > 0 && draws[0].Fresh {
 		draws = draws[1:]
 	}
 	if len(draws) == 0 {
-		return
+		return 0
 	}
 	shares, each := p.share[:p.next], len(draws)/p.next // rollouts of a unit
 	smallest := min(p.smallest, math.Log(slices.Min(shares)))
@@ -233,6 +234,7 @@ func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) {
 			draws[i*each+k].Weight = w
 		}
 	}
+	return -beta * (smallest + math.Log(p.began))
 }
 
 // resized returns a slice of n elements. Their values are undefined.

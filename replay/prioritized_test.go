@@ -3,9 +3,11 @@ package replay
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,6 +80,64 @@ func TestImportanceWeightsMatchNumbersWorkedByHand(t *testing.T) {
 				t.Errorf("beta %v, by %s: alone it has weight %v, want %v", c.beta, c.normalisation, d.Weight, c.alone)
 			}
 		}
+	}
+}
+
+// Eight rollouts of bases 1, 2 and 3 are dealt to 1, 2 and 4 shards of mean base 2, so that 16 stratified draws fall on
+// each as often as its base says, twice, however many shards share them.
+func TestTheNumberOfTrainersDoesNotChangeImportanceWeights(t *testing.T) {
+	for _, norm := range []Norm{ByBatch, ByTable} {
+		for _, shards := range []int{1, 2, 4} {
+			p := prioritizedOptions()
+			p.PriorityBase, p.PriorityEpsilon, p.PriorityExponent = BaseReward, 1e-300, 1
+			p.ImportanceBeta, p.ImportanceNorm = new(0.5), norm
+			table := mustNew(t, withPriorities(p, Options{Capacity: 8, Shards: shards}))
+			for _, base := range []float32{3, 2, 3, 2, 1, 2, 1, 2} {
+				mustInsert(t, table, group(0, base))
+			}
+			var batches []*rollout.Batch
+			for shard := range shards {
+				batches = append(batches, mustSample(t, table, rollout.Request{Size: 16 / shards, Shard: shard}))
+			}
+			rollout.NormaliseWeights(batches)
+			rollout.NormaliseWeights(batches) // changes nothing
+			drawn := make(map[rollout.ID]int)
+			for _, b := range batches {
+				for _, d := range b.Draws {
+					drawn[d.ID]++
+					// N P is base/2; the largest weight is that of base 1.
+					if want := math.Pow(float64(d.Rollout.Reward), -0.5); math.Abs(float64(d.Weight)-want) > 1e-6 {
+						t.Errorf("by %s, %d shards: rollout %d of base %g has weight %v, want %v", norm, shards, d.ID,
+							d.Rollout.Reward, d.Weight, want)
+					}
+				}
+				if math.Abs(b.LogWeightScale-0.5*math.Ln2) > 1e-9 {
+					t.Errorf("by %s, %d shards: weights are divided by exp %v, want sqrt 2", norm, shards,
+						b.LogWeightScale)
+				}
+			}
+			if want := map[rollout.ID]int{1: 3, 2: 2, 3: 3, 4: 2, 5: 1, 6: 2, 7: 1, 8: 2}; !maps.Equal(drawn, want) {
+				t.Errorf("by %s, %d shards: drew %v, want %v", norm, shards, drawn, want)
+			}
+		}
+	}
+}
+
+func TestFreshDrawsKeepTheirWeightBesideOtherTrainers(t *testing.T) {
+	batches := []*rollout.Batch{
+		{Draws: []rollout.Draw{{Weight: 1, Fresh: true}}}, // no weight was divided
+		{Draws: []rollout.Draw{{Weight: 1, Fresh: true}, {Weight: 1}, {Weight: 0.5}}, LogWeightScale: -math.Ln2},
+		{Draws: []rollout.Draw{{Weight: 1}}, LogWeightScale: -2 * math.Ln2},
+	}
+	rollout.NormaliseWeights(batches)
+	var got []float32
+	for _, b := range batches {
+		for _, d := range b.Draws {
+			got = append(got, d.Weight)
+		}
+	}
+	if want := []float32{1, 1, 1, 0.5, 0.5}; !slices.Equal(got, want) {
+		t.Errorf("weights %v, want %v", got, want)
 	}
 }
 

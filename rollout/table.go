@@ -1,6 +1,10 @@
 package rollout
 
-import "errors"
+import (
+	"errors"
+	"math"
+	"slices"
+)
 
 // Errors of tables. Each says when to retry.
 var (
@@ -44,8 +48,36 @@ type Batch struct {
 	Shard   int
 	Draws   []Draw
 
+	// LogWeightScale is the logarithm of the weight (N P)^-beta by which the table divided those of the draws: the
+	// largest of the batch, or of the shard. Fresh draws are not divided. See [NormaliseWeights].
+	LogWeightScale float64
+
 	// Repeated says that the batch was acknowledged before: this is the answer to a repeated request id.
 	Repeated bool
+}
+
+// NormaliseWeights divides the importance weights of the batches of one update by the largest scale of them all, each of
+// which has its own: so the number of trainers that share the update does not change its weights. Fresh draws keep
+// theirs. Repeating it changes nothing.
+func NormaliseWeights(batches []*Batch) {
+	replayed := func(d Draw) bool { return !d.Fresh }
+	largest := math.Inf(-1)
+	for _, b := range batches {
+		if slices.ContainsFunc(b.Draws, replayed) {
+			largest = max(largest, b.LogWeightScale)
+		}
+	}
+	for _, b := range batches {
+		if b.LogWeightScale >= largest {
+			continue
+		}
+		for i := range b.Draws {
+			if d := &b.Draws[i]; !d.Fresh {
+				d.Weight = float32(float64(d.Weight) * math.Exp(b.LogWeightScale-largest))
+			}
+		}
+		b.LogWeightScale = largest
+	}
 }
 
 // Request asks a table for a batch.

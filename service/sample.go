@@ -129,7 +129,7 @@ func (t *table) sendBatch(ctx context.Context, p *packedBatch, to *sender, began
 	if err == nil {
 		metadata, err = encodeJSON(wire.BatchInfo{
 			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws),
-			Repeated: p.batch.Repeated, Present: t.present(),
+			LogWeightScale: p.batch.LogWeightScale, Repeated: p.batch.Repeated, Present: t.present(),
 		})
 	}
 	if err != nil {

@@ -43,6 +43,25 @@ func TestASampleGivesBackWhatWasInserted(t *testing.T) {
 	}
 }
 
+// Several clients sample shards of their own: what each batch's weights were divided by lets them find the largest.
+func TestABatchSaysWhatItsWeightsWereDividedBy(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: replay.Prioritized, PriorityBase: replay.BaseReward,
+		PriorityExponent: 1, Shards: 2, ImportanceBeta: new(1.0)}})
+	for _, reward := range []float32{3, 2, 1, 2} { // one shard gets 3 and 1, the other 2 and 2
+		v.fill("a", one(answer(5, 0, reward)))
+	}
+	for shard, want := range []float64{math.Ln2, 0} { // 1/(N P) of reward 1 and of 2, N P being reward/2
+		b, err := v.get(wire.SampleRequest{Table: "a", Size: 8, Shard: shard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(b.LogWeightScale-want) > 1e-5 {
+			t.Errorf("shard %d: weights are divided by exp %v, want exp %v", shard, b.LogWeightScale, want)
+		}
+	}
+}
+
 func TestAFinishedGetCountsItsDrawsAsUsed(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a"})

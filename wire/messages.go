@@ -71,6 +71,8 @@ type BatchInfo struct {
 	Version int32  `json:"version"`         // of the table at the draw
 	Shard   int    `json:"shard,omitempty"`
 	Rows    int    `json:"rows"` // rollouts
+	// logarithm of what the importance weights were divided by; see rollout.Batch
+	LogWeightScale float64 `json:"log_weight_scale,omitempty"`
 	// Repeated: the batch was acknowledged before, and this answers a repeated request id: nothing is on lease
 	Repeated bool    `json:"repeated,omitempty"`
 	Present  int     `json:"present"`         // rollouts in the table after the draw

@@ -94,10 +94,13 @@ def train(table: reprise.Table, adder: Adder, o: argparse.Namespace) -> tuple[fl
 
         batch = table.sample(o.batch // RANKS)
         padded = batch.padded().torch()
-        count = padded.loss_mask.sum()
+        count, inputs = padded.loss_mask.sum(), reprise.torch.inputs(padded)
         if RANKS > 1:
             dist.all_reduce(count)
-        out = reprise.torch.loss(logprobs_of(model, padded.tokens), GRPO, **reprise.torch.inputs(padded),
+            scale = torch.tensor(batch.info.log_weight_scale, dtype=torch.float64)
+            dist.all_reduce(largest := scale.clone(), dist.ReduceOp.MAX)
+            inputs["weights"] = inputs["weights"] * (scale - largest).exp()  # over the largest weight of all ranks
+        out = reprise.torch.loss(logprobs_of(model, padded.tokens), GRPO, **inputs,
                                  num_tokens=count, num_rollouts=o.batch)  # fmt: skip
         optimizer.zero_grad()
         (out.loss * RANKS).backward()  # DDP averages gradients

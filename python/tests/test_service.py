@@ -285,6 +285,17 @@ def test_reports_become_the_ess_by_age(table: Create) -> None:
     assert stats.ages[0].units == 8 and stats.age_decay == 500
 
 
+def test_ranks_find_the_largest_weight_of_all(table: Create) -> None:
+    t = table(sampler="prioritized", priority_base="reward", priority_exponent=1.0, importance_beta=1.0, shards=2)
+    for reward in (3, 2, 1, 2):  # one shard gets 3 and 1, the other 2 and 2
+        t.insert(rollouts([4]) | {"reward": [reward]})
+    batches = [t.sample(8, shard=shard) for shard in range(2)]
+    largest = max(batch.info.log_weight_scale for batch in batches)
+    for batch in batches:
+        weights = batch.weights * math.exp(batch.info.log_weight_scale - largest)
+        assert weights == pytest.approx(1 / batch.rewards, rel=1e-5)
+
+
 def test_versions_go_up_and_back(table: Create) -> None:
     t = table()
     t.insert(rollouts([4, 4]))

@@ -36,6 +36,9 @@ class BatchInfo:
         shard: that it was drawn from.
         rows: rollouts in it.
         present: rollouts in the table after the draw.
+        log_weight_scale: logarithm of the importance weight by which ``weights`` were divided: the largest of this
+            batch, or of its shard (``importance_norm``). Where several batches make one update, multiply the weights of
+            each by ``exp(log_weight_scale - m)``, m the largest ``log_weight_scale`` of them all.
         repeated: the batch was acknowledged before: it answers a repeated request id.
     """
 
@@ -44,13 +47,15 @@ class BatchInfo:
     shard: int = 0
     rows: int = 0
     present: int = 0
+    log_weight_scale: float = 0.0
     repeated: bool = False
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> BatchInfo:
         """Read the metadata of a batch."""
         numbers = {name: answer.get(name, 0) for name in ("batch", "version", "shard", "rows", "present")}
-        return cls(**numbers, repeated=answer.get("repeated", False))
+        scale = float(answer.get("log_weight_scale", 0.0))
+        return cls(**numbers, log_weight_scale=scale, repeated=answer.get("repeated", False))
 
 
 class Batch:
