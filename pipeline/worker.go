@@ -179,7 +179,7 @@ func (m *Machine) generate(ctx context.Context, a *activeJob, weights []Weights,
 		return fmt.Errorf("generator returned %d rollouts for a group of %d", len(rs), a.job.Size)
 	}
 	if v, ok := m.parts.Task.(task.Verifier); ok {
-		if err := task.Reward(v, a.job.Prompt, rs); err != nil {
+		if err := task.Reward(v, a.job.Prompt, a.job.Number, rs); err != nil {
 			return err
 		}
 	}

@@ -146,7 +146,7 @@ func (s *session) generateGroup(ctx context.Context, g *generator, number uint64
 	}
 	rollouts, err := generation.Rollouts()
 	if v, ok := s.task.(task.Verifier); ok && err == nil {
-		err = task.Reward(v, prompt, rollouts)
+		err = task.Reward(v, prompt, number, rollouts)
 	}
 	return rollouts, err
 }

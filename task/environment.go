@@ -54,7 +54,7 @@ func Begin(t Task, p Prompt, seed uint64) Episode {
 	case Environment:
 		return t.Reset(p, seed)
 	case Verifier:
-		e := verifierEpisode{t, p}
+		e := verifierEpisode{t, p, seed}
 		if d, ok := t.(Demonstrator); ok {
 			return demonstratedEpisode{e, d}
 		}
@@ -75,10 +75,11 @@ func MaxTurns(t Task) int {
 type verifierEpisode struct {
 	verifier Verifier
 	prompt   Prompt
+	seed     uint64
 }
 
 func (e verifierEpisode) Step(response string) Step {
-	v := e.verifier.Verify(e.prompt, response)
+	v := verify(e.verifier, e.prompt, response, e.seed)
 	return Step{Reward: v.Reward, Done: true, Correct: v.Correct, Invalid: v.Extracted == ""}
 }
 

@@ -4,9 +4,9 @@
 // one response to a prompt, or an [Environment], whose [Episode] takes turns with the policy and rewards each turn.
 // [Begin] starts an episode of either. Some tasks can do more: a [Demonstrator] shows how a prompt is answered, an
 // [Expert] advises during an episode, an [Actor] lists its actions, an [Alphabet] is small enough for a character
-// vocabulary, a [Seeing] task has images, a [Selective] one leaves prompts out, a [Conversational] one is asked in a
-// model's chat template, a [FewShot] one with [Examples] before each prompt, and a [Tabular] task is a table of
-// transitions. The tasks are in the packages below; catalog finds them by name.
+// vocabulary, a [Chancy] one leaves rewards to chance, a [Seeing] task has images, a [Selective] one leaves prompts out,
+// a [Conversational] one is asked in a model's chat template, a [FewShot] one with [Examples] before each prompt, and a
+// [Tabular] task is a table of transitions. The tasks are in the packages below; catalog finds them by name.
 //
 // Tasks are pure functions of their settings, a seed and their arguments, and safe for concurrent use; an episode
 // belongs to one goroutine. Training prompts depend on the seed of the run. Held-out prompts do not, so runs with
@@ -54,6 +54,14 @@ type Task interface {
 type Verifier interface {
 	// Verify rewards a response to a prompt. It needs at most the prompt's answer.
 	Verify(p Prompt, response string) Verdict
+}
+
+// Chancy is a Verifier whose rewards may be a matter of chance, drawn for each rollout.
+type Chancy interface {
+	Verifier
+	// VerifyRollout is Verify for one rollout. What is random depends on the seed of the task and the rollout's number,
+	// and not on the response. Verify gives the expected reward.
+	VerifyRollout(p Prompt, response string, number uint64) Verdict
 }
 
 // AnswerChecker is a Verifier that can tell why a reference answer is unusable.

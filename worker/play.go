@@ -61,7 +61,7 @@ func (w *Worker) play(ctx context.Context, j job) ([]*rollout.Rollout, error) {
 	if !ok {
 		return nil, errors.New("the task neither verifies responses nor has episodes")
 	}
-	return group, task.Reward(verifier, j.prompt, group)
+	return group, task.Reward(verifier, j.prompt, j.number, group)
 }
 
 // playEpisodes plays an episode in each rollout, all at the same time.

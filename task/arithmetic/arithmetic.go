@@ -3,7 +3,7 @@
 // [Settings] choose the operations and the range of the operands. A problem is an operation with its two operands in
 // order (1+2 and 2+1 are two problems), and all problems are equally likely. The held-out problems are drawn once from
 // a seed of their own, so all runs with the same settings share them, and they are never trained on. Rewards can be
-// left to chance, as a control.
+// left to chance, rollout by rollout, as a control.
 //
 // A [Task] needs no files. It is a task.Demonstrator (the answer is the demonstration) and a task.Alphabet (digits, the
 // operators in use and "="), so a character model can learn it from scratch.
@@ -36,8 +36,8 @@ type Settings struct {
 	Min        int      `yaml:"min"`        // least operand; at least -1,000,000
 	Max        int      `yaml:"max"`        // operands stay below; 0: 100; at most 1,000,000
 	HeldOut    int      `yaml:"held_out"`   // problems kept for evaluation; 0: 400; at most half of all
-	// RandomRewards is the share of responses that are rewarded, whatever they say; 0: exactly the correct ones are. It
-	// is a control that teaches no arithmetic. Whether a response is correct stays what it is.
+	// RandomRewards is the chance of each rollout to be rewarded, whatever it says; 0: exactly the correct ones are. It is
+	// a control that teaches nothing. Whether a response is correct stays what it is.
 	RandomRewards float64 `yaml:"random_rewards"`
 	Examples      int     `yaml:"examples"` // solved training problems before each prompt, for base models; 0: none
 }
@@ -137,14 +137,23 @@ func (t *Task) Examples() int { return t.settings.Examples }
 // HeldOut returns the evaluation prompts, the same for every seed.
 func (t *Task) HeldOut() []task.Prompt { return slices.Clone(t.heldOut) }
 
-// Verify rewards 1 for exactly the answer and 0 for anything else. With random rewards chance decides, once for each
-// pair of prompt and response: the same pair always gets the same reward.
+// Verify rewards 1 for exactly the answer and 0 for anything else. With random rewards the reward is their share, the
+// expected reward of a rollout.
 func (t *Task) Verify(p task.Prompt, response string) task.Verdict {
 	v := Verifier{}.Verify(p, response)
-	if t.settings.RandomRewards > 0 {
+	if share := t.settings.RandomRewards; share > 0 {
+		v.Reward = float32(share)
+	}
+	return v
+}
+
+// VerifyRollout is Verify without random rewards. With them each rollout has its own draw from the seed: a reward that
+// followed from prompt and response could be learned.
+func (t *Task) VerifyRollout(p task.Prompt, response string, number uint64) task.Verdict {
+	v := t.Verify(p, response)
+	if share := t.settings.RandomRewards; share > 0 {
 		v.Reward = 0
-		chance := rollout.Stream(t.seed, "arithmetic reward "+p.ID+" "+response, 0)
-		if chance.Float64() < t.settings.RandomRewards {
+		if rollout.Stream(t.seed, "arithmetic reward", number).Float64() < share {
 			v.Reward = 1
 		}
 	}

@@ -3,8 +3,10 @@ package arithmetic
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 	"github.com/reprise-rl/reprise/task/tasktest"
 )
@@ -13,6 +15,7 @@ var (
 	_ task.Task         = (*Task)(nil)
 	_ task.Demonstrator = (*Task)(nil)
 	_ task.Alphabet     = (*Task)(nil)
+	_ task.Chancy       = (*Task)(nil)
 )
 
 func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
@@ -152,52 +155,76 @@ func TestEveryProblemWithTheSettingsIsReported(t *testing.T) {
 
 // 4,000 answers at 0.3: the standard deviation of their number is 29, and 3.3 of it are exceeded once in a thousand
 // times.
-func TestRandomRewardsDoNotDependOnCorrectness(t *testing.T) {
-	const share, answers = 0.3, 4000
+func TestRandomRewardsDependOnNothingButTheRollout(t *testing.T) {
+	const share, rollouts = 0.3, 4000
 	made := newTask(t, Settings{RandomRewards: share}, 1)
-	rewarded := map[bool]float64{}
-	for i := range uint64(answers) {
-		p := made.Train(i)
-		for _, response := range []string{p.Answer, fmt.Sprint(i), "no number"} {
-			v := made.Verify(p, response)
-			if v.Correct != (response == p.Answer) {
-				t.Fatalf("%q answered %q: correct %t", p.Text, response, v.Correct)
+	p := made.Train(0)
+	rewarded, again := map[string]float64{}, 0.0
+	for number := range uint64(rollouts) {
+		var rewards []float32
+		for _, response := range []string{p.Answer, "-1", "no number"} {
+			v := made.VerifyRollout(p, response, number)
+			if v.Correct != (response == p.Answer) || v.Reward != 0 && v.Reward != 1 {
+				t.Fatalf("%q answered %q: %+v", p.Text, response, v)
 			}
-			if v.Reward != 0 && v.Reward != 1 {
-				t.Fatalf("reward %g", v.Reward)
+			if v != made.VerifyRollout(p, response, number) {
+				t.Fatalf("rollout %d has two verdicts", number)
 			}
-			if v != made.Verify(p, response) {
-				t.Fatalf("%q answered %q has two verdicts", p.Text, response)
-			}
-			if response != fmt.Sprint(i) {
-				rewarded[v.Correct] += float64(v.Reward)
-			}
+			rewards = append(rewards, v.Reward)
 		}
+		if rewards[0] != rewards[1] || rewards[0] != rewards[2] {
+			t.Fatalf("rollout %d: the reward %v follows from the response", number, rewards)
+		}
+		rewarded[p.Answer] += float64(rewards[0]) // one answer, many rollouts
+		again += float64(rewards[0] * made.VerifyRollout(p, p.Answer, number+rollouts).Reward)
 	}
-	for correct, n := range rewarded {
-		if math.Abs(n-share*answers) > 3.3*math.Sqrt(answers*share*(1-share)) {
-			t.Errorf("correct %t: %g of %d rewarded, want about %g", correct, n, answers, share*answers)
-		}
+	if n := rewarded[p.Answer]; math.Abs(n-share*rollouts) > 3.3*math.Sqrt(rollouts*share*(1-share)) {
+		t.Errorf("%g of %d rewarded, want about %g", n, rollouts, share*rollouts)
+	}
+	if want := share * share * rollouts; math.Abs(again-want) > 3.3*math.Sqrt(want*(1-share*share)) {
+		t.Errorf("%g pairs rewarded, of independent rollouts about %g", again, want)
 	}
 }
 
-func TestRandomRewardsDifferBetweenSeeds(t *testing.T) {
-	one, other := newTask(t, Settings{RandomRewards: 0.5}, 1), newTask(t, Settings{RandomRewards: 0.5}, 2)
-	p, differ := one.HeldOut()[0], 0
-	for i := range 200 {
-		if one.Verify(p, fmt.Sprint(i)).Reward != other.Verify(p, fmt.Sprint(i)).Reward {
-			differ++
+func TestAGroupOfOneResponseHasRandomRewardsOfItsOwn(t *testing.T) {
+	made := newTask(t, Settings{RandomRewards: 0.5}, 1)
+	p := made.Train(0)
+	rewards := func(seed uint64) (list []float32) {
+		for group := range uint64(20) {
+			g := make([]*rollout.Rollout, 8)
+			for i := range g {
+				g[i] = &rollout.Rollout{Text: p.Answer}
+			}
+			if err := task.Reward(newTask(t, Settings{RandomRewards: 0.5}, seed), p, group, g); err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range g {
+				if want := made.VerifyRollout(p, p.Answer, 8*group+uint64(i)).Reward; seed == 1 && r.Reward != want {
+					t.Errorf("rollout %d of group %d has reward %g, want %g", i, group, r.Reward, want)
+				}
+				list = append(list, r.Reward)
+			}
+		}
+		return list
+	}
+	one, other := rewards(1), rewards(2)
+	equal := 0
+	for i := range one {
+		if one[i] == other[i] {
+			equal++
 		}
 	}
-	if differ < 60 || differ > 140 {
-		t.Errorf("%d of 200 rewards differ between seeds, want about half", differ)
+	if n := len(one); equal < n/4 || equal > 3*n/4 || !slices.Contains(one[:8], 0) || !slices.Contains(one[:8], 1) {
+		t.Errorf("rewards %v; of %d, %d are equal with another seed", one[:8], n, equal)
 	}
 }
 
-func TestEveryAnswerIsRewardedWhenTheShareIsOne(t *testing.T) {
-	made := newTask(t, Settings{RandomRewards: 1}, 1)
-	if v := made.Verify(made.Train(0), "nothing"); v.Reward != 1 || v.Correct {
-		t.Errorf("%+v", v)
+func TestWithoutARolloutTheRandomRewardIsTheExpectedOne(t *testing.T) {
+	for _, share := range []float64{0.25, 1} {
+		made := newTask(t, Settings{RandomRewards: share}, 1)
+		if v := made.Verify(made.Train(0), "nothing"); v.Reward != float32(share) || v.Correct {
+			t.Errorf("%+v", v)
+		}
 	}
 }
 
