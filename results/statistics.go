@@ -97,11 +97,31 @@ func MeanPassAtK(n int, correct []int, k int) float64 {
 	return sum / float64(len(correct))
 }
 
-// Reach is where a run reached its target: the first of two consecutive evaluations at or above it, without
-// interpolation. If it never did, Reached is false and the costs, which are infinite, are null in JSON.
+// Isotonic returns the curve that never falls and is nearest to the values in squares: each stretch that falls is
+// replaced by its mean (pool adjacent violators).
+func Isotonic(values []float64) []float64 {
+	type pool struct{ sum, n float64 }
+	var pools []pool
+	for _, v := range values {
+		last := pool{v, 1}
+		for k := len(pools) - 1; k >= 0 && pools[k].sum/pools[k].n >= last.sum/last.n; k-- {
+			last.sum, last.n = last.sum+pools[k].sum, last.n+pools[k].n
+			pools = pools[:k]
+		}
+		pools = append(pools, last)
+	}
+	fit := make([]float64, 0, len(values))
+	for _, p := range pools {
+		fit = append(fit, slices.Repeat([]float64{p.sum / p.n}, int(p.n))...)
+	}
+	return fit
+}
+
+// Reach is where a run reached its target: where the isotonic curve of its accuracy crosses it, linear between
+// evaluations. If it never did, Reached is false and the costs, which are infinite, are null in JSON.
 type Reach struct {
 	Reached     bool   `json:"reached"`
-	Update      int    `json:"update"` // 0 if not reached
+	Update      Number `json:"update"`
 	Compute     Number `json:"compute"`
 	ComputeBusy Number `json:"compute_busy"`
 	ComputeAll  Number `json:"compute_all"`
@@ -110,26 +130,26 @@ type Reach struct {
 
 // ReachOf returns where a run with these evaluations reached the target.
 func ReachOf(evals []Eval, target float64) Reach {
-	i := firstReach(accuracies(evals), target)
+	fit := Isotonic(accuracies(evals))
+	i := slices.IndexFunc(fit, func(v float64) bool { return v >= target })
 	if i < 0 {
 		return Reach{}
 	}
-	e := evals[i]
+	from, part := evals[i], 0.0
+	if i > 0 {
+		from, part = evals[i-1], (target-fit[i-1])/(fit[i]-fit[i-1])
+	}
+	between := func(of func(Axes) float64) Number {
+		a, b := of(from.At()), of(evals[i].At())
+		return Num(a + part*(b-a))
+	}
 	return Reach{
-		Reached: true, Update: e.Update, Compute: Num(e.Compute), ComputeBusy: Num(e.ComputeBusy),
-		ComputeAll: Num(e.ComputeAll), Clock: Num(e.Clock),
+		Reached: true, Update: between(func(a Axes) float64 { return a.Update }),
+		Compute:     between(func(a Axes) float64 { return a.Compute }),
+		ComputeBusy: between(func(a Axes) float64 { return a.ComputeBusy }),
+		ComputeAll:  between(func(a Axes) float64 { return a.ComputeAll }),
+		Clock:       between(func(a Axes) float64 { return a.Clock }),
 	}
-}
-
-// firstReach returns the index of the first accuracy that is at or above the target together with the next, -1 if there
-// is none.
-func firstReach(accuracies []float64, target float64) int {
-	for i := 0; i+1 < len(accuracies); i++ {
-		if accuracies[i] >= target && accuracies[i+1] >= target {
-			return i
-		}
-	}
-	return -1
 }
 
 func accuracies(evals []Eval) []float64 {
@@ -149,16 +169,33 @@ func BestPass1(evals []Eval) Number {
 	return Num(best)
 }
 
-// ComputeToShare returns the compute of the first evaluation with a share (0.98) of the run's own best accuracy,
-// nothing without evaluations. One evaluation is enough here, because the best may be the last.
-func ComputeToShare(evals []Eval, share float64) Number {
-	best := BestPass1(evals).Float()
-	for _, e := range evals {
-		if e.Pass1 >= share*best {
-			return Num(e.Compute)
-		}
+// Level returns the accuracy that a run reached: the end of its isotonic curve, the mean over its last stretch without
+// gain. It is nothing without evaluations.
+func Level(evals []Eval) Number {
+	if len(evals) == 0 {
+		return Number{}
 	}
-	return Number{}
+	return Num(Isotonic(accuracies(evals))[len(evals)-1])
+}
+
+// Unsteadiness returns how far a run's accuracy lies from its isotonic curve: the root of the mean square. It is nothing
+// without evaluations. A run that only rises has 0.
+func Unsteadiness(evals []Eval) Number {
+	values := accuracies(evals)
+	squares := 0.0
+	for i, v := range Isotonic(values) {
+		squares += (values[i] - v) * (values[i] - v)
+	}
+	return Num(math.Sqrt(squares / float64(len(values))))
+}
+
+// ComputeToShare returns the compute at which a run reached a share (0.98) of its own level, nothing without
+// evaluations.
+func ComputeToShare(evals []Eval, share float64) Number {
+	if len(evals) == 0 {
+		return Number{}
+	}
+	return ReachOf(evals, share*Level(evals).Float()).Compute
 }
 
 // CurvePoint is the accuracy of several runs at one step of the evaluation grid.
@@ -192,7 +229,7 @@ func (u Update) At() Axes {
 
 // At returns how far the run had come. Its numbers are NaN if the target was not reached.
 func (r Reach) At() Axes {
-	return Axes{float64(r.Update), r.Compute.Float(), r.ComputeBusy.Float(), r.ComputeAll.Float(), r.Clock.Float()}
+	return Axes{r.Update.Float(), r.Compute.Float(), r.ComputeBusy.Float(), r.ComputeAll.Float(), r.Clock.Float()}
 }
 
 // MedianCurve returns the median over runs at every step of the grid that all runs have. Where a run ends early the

@@ -3,6 +3,7 @@ package results
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -121,37 +122,98 @@ func evalsAt(step float64, accuracies ...float64) []Eval {
 	return evals
 }
 
-func TestATargetIsReachedByTwoConsecutiveEvaluations(t *testing.T) {
-	for _, c := range []struct {
-		accuracies []float64
-		want       int
-	}{
-		{[]float64{0.4, 0.7, 0.6, 0.66, 0.65, 0.5}, 3}, // a lone peak does not count, the first of two does
-		{[]float64{0.4, 0.5, 0.7}, -1},                 // only the last
-		{[]float64{0.7, 0.7}, 0},
-		{[]float64{0.7}, -1},
-		{nil, -1},
+func TestTheIsotonicCurvePoolsWhatFalls(t *testing.T) {
+	for _, c := range [][2][]float64{
+		{{1, 2, 3}, {1, 2, 3}},
+		{{3, 2, 1}, {2, 2, 2}},
+		{{1, 3, 2, 2, 5, 4}, {1, 7.0 / 3, 7.0 / 3, 7.0 / 3, 4.5, 4.5}},
+		{{4, 1, 1, 3}, {2, 2, 2, 3}},
+		{nil, {}},
 	} {
-		if got := firstReach(c.accuracies, 0.65); got != c.want {
-			t.Errorf("firstReach(%v) = %d, want %d", c.accuracies, got, c.want)
+		got := Isotonic(c[0])
+		if len(got) != len(c[1]) {
+			t.Fatalf("%v: %v, want %v", c[0], got, c[1])
+		}
+		for i := range got {
+			if !near(got[i], c[1][i]) {
+				t.Errorf("%v: %v, want %v", c[0], got, c[1])
+			}
 		}
 	}
-	r := ReachOf(evalsAt(50, 0.4, 0.7, 0.6, 0.66, 0.65), 0.65)
-	if !r.Reached || r.Update != 30 || r.Compute != Num(150) || r.Clock != Num(18.75) {
-		t.Errorf("reached %+v, want update 30, compute 150, clock 18.75", r)
+}
+
+// No curve that rises is nearer: moving any stretch's end of the fit, as far as it stays in order, costs squares.
+func TestTheIsotonicCurveIsTheNearest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		values := make([]float64, 1+rng.IntN(12))
+		for i := range values {
+			values[i] = float64(rng.IntN(6))
+		}
+		fit := Isotonic(values)
+		if !slices.IsSorted(fit) {
+			t.Fatalf("%v: %v falls", values, fit)
+		}
+		distance := func(curve []float64) (sum float64) {
+			for i, v := range curve {
+				sum += (v - values[i]) * (v - values[i])
+			}
+			return sum
+		}
+		for range 50 {
+			other := make([]float64, len(values))
+			for i := range other {
+				other[i] = fit[i] + 0.3*rng.NormFloat64()
+			}
+			slices.Sort(other)
+			if distance(other) < distance(fit)-1e-9 {
+				t.Fatalf("%v: %v is nearer than %v", values, other, fit)
+			}
+		}
+	}
+}
+
+func TestATargetIsReachedWhereTheIsotonicCurveCrossesIt(t *testing.T) {
+	for _, c := range []struct {
+		accuracies []float64
+		want       float64 // evaluations; NaN: not reached
+	}{
+		{[]float64{0.4, 0.5, 0.7}, 1.75},
+		{[]float64{0.4, 0.7, 0.5, 0.7, 0.8}, 2.5}, // a lone peak counts with the fall behind it
+		{[]float64{0.7, 0.7}, 0},
+		{[]float64{0.7}, 0},
+		{[]float64{0.4, 0.65}, 1},
+		{[]float64{0.4, 0.9, 0.1}, math.NaN()},
+		{nil, math.NaN()},
+	} {
+		r := ReachOf(evalsAt(50, c.accuracies...), 0.65)
+		if r.Reached == math.IsNaN(c.want) || r.Reached && !near(r.Compute.Float(), 50*c.want) {
+			t.Errorf("%v: %+v, want compute %g", c.accuracies, r, 50*c.want)
+		}
+		if r.Reached && (!near(r.Update.Float(), 10*c.want) || !near(r.Clock.Float(), 50*c.want/8)) {
+			t.Errorf("%v: %+v, want update %g", c.accuracies, r, 10*c.want)
+		}
 	}
 	if r := ReachOf(evalsAt(50, 0.4, 0.5), 0.65); r != (Reach{}) {
 		t.Errorf("not reached, but %+v", r)
 	}
 }
 
-func TestComputeToAShareOfTheRunsOwnBest(t *testing.T) {
-	// best 0.75, 98% of it 0.735
-	if got := ComputeToShare(evalsAt(10, 0.4, 0.734, 0.735, 0.75, 0.6), 0.98); got != Num(20) {
-		t.Errorf("compute to 98%% of the best = %v, want 20", got)
+func TestTheLevelAndTheUnsteadinessOfARun(t *testing.T) {
+	evals := evalsAt(10, 0.4, 0.6, 0.8, 0.7, 0.6) // the last three are pooled at 0.7
+	if got := Level(evals); !near(got.Float(), 0.7) {
+		t.Errorf("the level is %v, want 0.7", got)
 	}
-	if got := ComputeToShare(nil, 0.98); got.Known() {
-		t.Errorf("without evaluations it is %v, want nothing", got)
+	if got := Unsteadiness(evals); !near(got.Float(), math.Sqrt(0.02/5)) {
+		t.Errorf("unsteadiness %v, want %g", got, math.Sqrt(0.02/5))
+	}
+	if got := ComputeToShare(evals, 0.98); !near(got.Float(), 18.6) { // 0.686 between 0.6 at 10 and 0.7 at 20
+		t.Errorf("compute to 98%% of the level = %v, want 18.6", got)
+	}
+	for _, got := range []Number{Level(nil), Unsteadiness(nil), ComputeToShare(nil, 0.98)} {
+		if got.Known() {
+			t.Errorf("without evaluations it is %v, want nothing", got)
+		}
 	}
 }
 
