@@ -9,6 +9,9 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
+// ClaimRuns is how many runs, or pairs of runs, a claim needs.
+const ClaimRuns = 8
+
 // Pairs is a quantity of pairs of runs, such as the difference of their accuracy. The pairs of one block began with the
 // same base model. What is said of the mean is said of these base models.
 //

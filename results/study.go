@@ -85,7 +85,8 @@ type Finding struct {
 	Claim   string  `json:"claim"`  // the source's, in our words
 	Found   string  `json:"found"`  // with figures and their spread
 	Verdict Verdict `json:"verdict"`
-	Why     string  `json:"why"` // how the verdict follows from the figures
+	Why     string  `json:"why"`             // how the verdict follows from the figures
+	Check   bool    `json:"check,omitempty"` // it follows from arithmetic or the clock, whatever is learned
 }
 
 // Grid is a table of words and formatted numbers.

@@ -28,7 +28,7 @@ const harmless = 0.03
 func judgeBufferSize(f *Found) (Judgement, error) {
 	queue, sizes, levels := f.Of(queueName), f.of(capacityArms(f.Options, labSplit())...), capacityLevels(labSplit())
 	middle := f.at(cell{labSplit(), labCapacity})
-	bestOfN := chosenDifference(sizes, []Runs{queue}, best)
+	bestOfN := chosenDifference(sizes, []Runs{queue}, level)
 	const er3 = "[ER] fig. 3"
 	return f.judge([]claim{
 		{
@@ -37,28 +37,28 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 			measured: "Rank correlation of N with mean accuracy over the first half of the budget, at (6,2)",
 		},
 		{
-			source: er3, text: "Larger buffers make training more stable.", by: trend(sizes, levels, fall).is(below(0)),
-			measured: "Rank correlation of N with the greatest fall below a run's own best, at (6,2)",
+			source: er3, text: "Larger buffers make training more stable.", by: trend(sizes, levels, unsteady).is(below(0)),
+			measured: "Rank correlation of N with how unsteady a run is, at (6,2)",
 		},
 		{
 			source: er3, text: "Larger buffers reach a higher best accuracy.",
-			by:       trend(sizes, levels, best).is(above(0)),
-			measured: "Rank correlation of N with best pass@1, at (6,2)",
+			by:       trend(sizes, levels, level).is(above(0)),
+			measured: "Rank correlation of N with the pass@1 reached, at (6,2)",
 		},
 		{
 			source: er3, text: "A buffer of the right size reaches a higher best accuracy than none.",
 			by:       bestOfN.is(above(0)),
-			measured: "Best pass@1 of the best N at (6,2), chosen on the other seeds, less that without replay",
+			measured: "Pass@1 reached with the best N at (6,2), chosen on the other seeds, less that without replay",
 		},
 		{
 			source: er3, text: "Moderate replay does not lower the best accuracy.",
 			by:       f.splitLessQueue(labSplits()[0]).is(atLeast(-harmless)),
-			measured: "Best pass@1 at (6,2), mean over the N of every split, less that without replay",
+			measured: "Pass@1 reached at (6,2), mean over the N of every split, less that without replay",
 		},
 		{
 			source: er3, text: "Aggressive replay lowers the best accuracy.",
 			by:       f.splitLessQueue(labSplits()[2]).is(below(0)),
-			measured: "Best pass@1 at (4,4), mean over the N of every split, less that without replay",
+			measured: "Pass@1 reached at (4,4), mean over the N of every split, less that without replay",
 		},
 		{
 			source: er3, text: fmt.Sprintf("A buffer raises pass@k, k = %d.", labPassAt),
@@ -73,17 +73,17 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 	}, f.bufferSizePage(queue, sizes)...)
 }
 
-// splitLessQueue is the best accuracy at a split, mean over the capacities of every split, less that without replay,
+// splitLessQueue is the accuracy reached at a split, mean over the capacities of every split, less that without replay,
 // seed by seed. Seeds that an arm lacks are left out.
 func (f *Found) splitLessQueue(s split) estimate {
 	queue, arms := f.Of(queueName), f.of(capacityArms(f.Options, s)[:len(commonCapacities())]...)
-	return estimateOf("the difference", change, perSeed(func(seed uint64) float64 {
+	return estimateOf("the difference", change, func(seed uint64) float64 {
 		sum := 0.0
 		for _, a := range arms {
-			sum += a.on(seed, best)
+			sum += a.on(seed, level)
 		}
-		return sum/float64(len(arms)) - queue.on(seed, best)
-	}, append(arms, queue)...))
+		return sum/float64(len(arms)) - queue.on(seed, level)
+	}, append(arms, queue)...)
 }
 
 // passAt is the last measured pass@k, 0 for a run that failed.
@@ -120,14 +120,14 @@ func (f *Found) bufferSizePage(queue Runs, sizes []Runs) []results.Section {
 			},
 		},
 		{Title: "Accuracy and pass@k against N",
-			Figures: []results.Figure{f.bestByCapacity(), passFigure(queue, sizes)}},
+			Figures: []results.Figure{f.levelByCapacity(), passFigure(queue, sizes)}},
 		{
 			Title: "The grid",
 			Figures: []results.Figure{
-				heatMap("Best pass@1", "Median over seeds.", "best pass@1", 3, false, median(best)),
-				heatMap("Compute to 98% of a run's own best", "In updates without replay; median over seeds ([ER] "+
+				heatMap("Pass@1 reached", "Median over seeds.", "pass@1 reached", 3, false, median(level)),
+				heatMap("Compute to 98% of what a run reached", "In updates without replay; median over seeds ([ER] "+
 					"fig. 14).",
-					"updates without replay", 0, true, median(toOwnBest)),
+					"updates without replay", 0, true, median(toOwnLevel)),
 				heatMap("Compute to the target", "In updates without replay; median over seeds. Empty: not reached, "+
 					"or not run.",
 					"updates without replay", 0, true, median(toTarget)),
@@ -142,20 +142,20 @@ func (f *Found) bufferSizePage(queue Runs, sizes []Runs) []results.Section {
 	}
 }
 
-const lessQueue = "Differences on the same seed: median and quartiles."
+const lessQueue = "Differences on the same seed: means with 95% intervals."
 
-// bestByCapacity draws how far each split's best accuracy is above that without replay.
-func (f *Found) bestByCapacity() results.Figure {
+// levelByCapacity draws how far the accuracy reached at each split is above that without replay.
+func (f *Found) levelByCapacity() results.Figure {
 	var curves []results.Curve
 	for i, s := range labSplits() {
 		var of []estimate
 		for _, a := range f.of(capacityArms(f.Options, s)...) {
-			of = append(of, difference(a, f.Of(queueName), best))
+			of = append(of, difference(a, f.Of(queueName), level))
 		}
 		curves = append(curves, curveOf(s.String(), i+1, capacityLevels(s), of))
 	}
-	fig := figure("Best pass@1 compared with no replay", lessQueue, "capacity N, rollouts",
-		"difference in best pass@1", curves...)
+	fig := figure("Pass@1 reached, compared with no replay", lessQueue, "capacity N, rollouts",
+		"difference in pass@1 reached", curves...)
 	fig.X.Log = true
 	return withGuide(fig, queueName, 0)
 }

@@ -179,8 +179,6 @@ func judgeCorrections(f *Found) (Judgement, error) {
 			source: "TIS", text: "A rounded engine costs a trainer that corrects nothing, and truncated weights repair it.",
 			by:       append(fromFresh(rounded(), below(0), unweighted), fromFresh(rounded(), atLeast(-alike), truncated)...),
 			measured: settledMean + "with a rounded copy less that at staleness 0 with float32, unweighted and with min(k, 2)",
-			why: fmt.Sprintf("The claim holds if the 95%% bootstrap intervals of the medians lie below 0 unweighted, and at or "+
-				"above −%g with min(k, 2). It does not hold if one lies on the other side.", alike),
 		},
 		{
 			source: "AReaL",
@@ -188,14 +186,11 @@ func judgeCorrections(f *Found) (Judgement, error) {
 			by: append(fromFresh(stale()[1:], below(0), unweighted),
 				each(stale()[1:], above(0), settled, truncated, unweighted)...),
 			measured: settledMean + "unweighted less that at staleness 0, and with min(k, 2) less that unweighted",
-			why: "The claim holds if the 95% bootstrap intervals of the medians lie below 0 for the first and above 0 for the " +
-				"second, at each staleness. It does not hold if one lies on the other side.",
 		},
 		{
 			source: "GSPO, DeepSeek-V3.2", text: "Sequence masks prevent falls that clipping by token allows.",
-			by: each(stale()[2:], above(alike), lateFall, clipped, maskSequence),
-			measured: "Greatest fall below the best so far in the second half, with the clip alone less with the clip and a " +
-				"sequence mask",
+			by:       each(stale()[2:], above(0), unsteady, clipped, maskSequence),
+			measured: "How unsteady a run is, with the clip alone less with the clip and a sequence mask",
 			more: fmt.Sprintf("Runs that ended below half of their best: %s.", f.crashed(stale()[2:], clipped,
 				maskSequence)),
 		},
@@ -259,7 +254,7 @@ func correctionTable(at condition, arms []Runs) results.Grid {
 	columns := []column{
 		medianOf("pass@1", settled, points),
 		compared("above the clip", arms[0], atEqualCompute),
-		medianOf("greatest fall", fall, points),
+		medianOf("unsteady by", unsteady, points),
 		{"crashed", func(a Runs) string { return fmt.Sprint(a.crashes()) }},
 		plainMedian("staleness", late(meanStaleness), whole),
 		plainMedian("ESS/n", late(effectiveSize), times),

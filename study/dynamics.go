@@ -62,32 +62,32 @@ func judgeDynamics(f *Found) (Judgement, error) {
 	return f.judge([]claim{
 		{
 			source: er2, text: "The larger the buffer, the staler what is drawn.",
-			by:       trend(bySize, sizes, stale).is(above(0)),
+			by: trend(bySize, sizes, stale).is(above(0)), check: true,
 			measured: "Rank correlation of N with mean staleness",
 			more:     fmt.Sprintf("Means: %s.", medians(bySize, stale, times)),
 		},
 		{
 			source: er2, text: "The more trainers to a worker, the staler what is drawn.",
-			by:       trend(bySplit, trainersPerWorker, stale).is(above(0)),
+			by: trend(bySplit, trainersPerWorker, stale).is(above(0)), check: true,
 			measured: "Rank correlation of T/W with mean staleness",
 			more:     fmt.Sprintf("Means: %s.", medians(bySplit, stale, times)),
 		},
 		{
 			source: er2, text: "The more trainers to a worker, the more uses of a rollout.",
-			by:       trend(bySplit, trainersPerWorker, ratios).is(above(0)),
+			by: trend(bySplit, trainersPerWorker, ratios).is(above(0)), check: true,
 			measured: "Rank correlation of T/W with the replay ratio",
 			more:     fmt.Sprintf("Replay ratios: %s.", medians(bySplit, ratios, times)),
 		},
 		{
 			source: er2, text: "The size of the buffer hardly changes the uses of a rollout.",
-			by:       ratio(bySize[len(bySize)-1], bySize[0], ratios).is(within(1, sameUses)),
+			by: ratio(bySize[len(bySize)-1], bySize[0], ratios).is(within(1, sameUses)), check: true,
 			measured: "Replay ratio at the largest N over that at the smallest",
 			more:     fmt.Sprintf("Replay ratios: %s.", medians(bySize, ratios, times)),
 		},
 		{
 			source: er2, text: "The larger the buffer, the longer between two uses of a rollout: locally, batches " +
 				"are more diverse.",
-			by:       trend(bySize, sizes, since).is(above(0)),
+			by: trend(bySize, sizes, since).is(above(0)), check: true,
 			measured: "Rank correlation of N with the mean time since last use",
 			more:     fmt.Sprintf("Means: %s.", medians(bySize, since, times)),
 		},

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -91,32 +92,36 @@ func (l line) seedCurves(x progress) []results.Curve {
 	return curves
 }
 
-// evals returns the evaluations of the runs that have any. A run that failed goes on at accuracy 0 as far as the
-// longest run: if it were left out, or ended the median curve, its loss would not show.
-func (a Runs) evals() [][]results.Eval {
-	var longest []results.Eval
+// evals returns the evaluations of the runs that have any.
+func (a Runs) evals() (list [][]results.Eval) {
 	for _, r := range a.Runs {
-		if len(r.Evals) > len(longest) {
-			longest = r.Evals
+		if len(r.Evals) > 0 {
+			list = append(list, a.evalsOf(r))
 		}
-	}
-	var list [][]results.Eval
-	for _, r := range a.Runs {
-		if len(r.Evals) == 0 {
-			continue
-		}
-		evals := slices.Clone(r.Evals)
-		if failed(r) {
-			for _, e := range longest {
-				if e.Grid > r.Evals[len(r.Evals)-1].Grid {
-					e.Pass1, e.PassAt = 0, nil
-					evals = append(evals, e)
-				}
-			}
-		}
-		list = append(list, evals)
 	}
 	return list
+}
+
+// evalsOf returns the evaluations of a run. One that failed goes on at accuracy 0 to the end of its budget: if it
+// were left out, or ended the median curve, its loss would not show.
+func (a Runs) evalsOf(r *results.Run) []results.Eval {
+	if len(r.Evals) == 0 || !failed(r) {
+		return r.Evals
+	}
+	longest := slices.MaxFunc(a.Runs, func(x, y *results.Run) int { return cmp.Compare(len(x.Evals), len(y.Evals)) })
+	evals, end := slices.Clone(r.Evals), r.Evals[len(r.Evals)-1].Grid
+	for _, step := range grid(a.Config, 1) {
+		if step <= end*(1+1e-9) {
+			continue
+		}
+		lost := results.Eval{Grid: step, Compute: step}
+		if i := slices.IndexFunc(longest.Evals, func(e results.Eval) bool { return e.Grid == step }); i >= 0 {
+			lost = longest.Evals[i]
+			lost.Pass1, lost.PassAt = 0, nil
+		}
+		evals = append(evals, lost)
+	}
+	return evals
 }
 
 // metricBins is how many parts of a budget metrics are averaged over where they are drawn.
@@ -138,9 +143,25 @@ func (l line) metricCurve(of metric) results.Curve {
 	return c
 }
 
+// quartiles are the median and the quartiles of values.
+type quartiles struct {
+	values         []float64
+	median, q1, q3 float64 // NaN without values
+}
+
+func quartilesOf(values []float64) quartiles {
+	return quartiles{values, results.Median(values), results.Quantile(values, 0.25), results.Quantile(values, 0.75)}
+}
+
 // point is the median with its quartiles.
+func (q quartiles) point(x float64) results.Point {
+	return results.Point{X: x, Y: results.Num(q.median), Low: results.Num(q.q1), High: results.Num(q.q3)}
+}
+
+// point is the mean with its interval.
 func (e estimate) point(x float64) results.Point {
-	return results.Point{X: x, Y: results.Num(e.median), Low: results.Num(e.q1), High: results.Num(e.q3)}
+	low, high := e.pairs.Interval(intervalLevel)
+	return results.Point{X: x, Y: results.Num(e.pairs.Mean()), Low: results.Num(low), High: results.Num(high)}
 }
 
 // curveOf draws estimates against the levels of their arms.
@@ -293,14 +314,15 @@ const mediansNote = "Medians over seeds, quartiles in brackets."
 
 // armsTable shows how the runs of arms ended.
 func armsTable(title string, arms ...Runs) results.Grid {
-	return table(title, mediansNote+" Compute is in updates without replay. The greatest fall is from a run's best "+
-		"accuracy so far; a run that failed falls to 0. A run crashed if it failed or ended with less than half "+
-		"of its best accuracy.", arms,
-		column{"seeds", func(a Runs) string { return fmt.Sprint(len(a.Runs)) }},
-		medianOf("best pass@1", best, points), medianOf("last pass@1", last, points),
+	return table(title, mediansNote+" Compute is in updates without replay. The accuracy reached is the end of a run's "+
+		"isotonic curve, the nearest that never falls; a run is unsteady by its distance from it (root mean square). A "+
+		"run that failed goes on at 0. It crashed if it failed or ended with less than half of its highest accuracy.",
+		arms,
+		column{"runs", func(a Runs) string { return fmt.Sprint(len(a.Runs)) }},
+		medianOf("pass@1 reached", level, points), medianOf("mean pass@1", meanOver(1), points),
 		medianOf("compute to the target", toTarget, updates),
-		medianOf("compute to 98% of its best", toOwnBest, updates),
-		medianOf("greatest fall", fall, points),
+		medianOf("compute to 98% of what it reached", toOwnLevel, updates),
+		medianOf("unsteady by", unsteady, points),
 		column{"crashed", func(a Runs) string { return fmt.Sprint(a.crashes()) }})
 }
 

@@ -154,28 +154,12 @@ func (o outcomes) ranked(seeds []uint64) []cell {
 	return cells
 }
 
-// estimate is the median over the forecasts of what each is worth given the real order of the cells. Its interval
-// resamples seeds, and with a seed both its forecast and its runs of every cell: the order of the cells is as uncertain
-// as the forecasts.
-func (o outcomes) estimate(what string, write format, ranked []cell, forecasts []forecast,
-	worth func(c forecast, ranked []cell) float64) estimate {
-	seeds, worths := make([]uint64, len(forecasts)), make([]float64, len(forecasts))
-	for i, c := range forecasts {
-		worths[i] = worth(c, ranked)
+// worth is what each forecast is worth, given the real order of the cells on its seed.
+func (o outcomes) worth(what string, write format, forecasts []forecast, of func(forecast, []cell) float64) estimate {
+	var values []float64
+	var bases []uint64
+	for _, c := range forecasts {
+		values, bases = append(values, of(c, o.ranked([]uint64{c.seed}))), append(bases, baseOf(c.seed))
 	}
-	e := quartilesOf(worths).as(what, write)
-	if len(forecasts) < claimSeeds {
-		return e
-	}
-	e.low, e.high = results.BootstrapOf(len(forecasts), func(draw []int) float64 {
-		for i, of := range draw {
-			seeds[i] = forecasts[of].seed
-		}
-		drawn := o.ranked(seeds)
-		for i, of := range draw {
-			worths[i] = worth(forecasts[of], drawn)
-		}
-		return results.Median(worths)
-	}, 0.95, bootstrapSeed)
-	return e
+	return estimate{what: what, write: write, pairs: results.NewPairs(values, bases)}
 }

@@ -284,12 +284,12 @@ func judgeFreshness(f *Found) (Judgement, error) {
 		},
 		{
 			source: weights, text: "Importance weights hardly change the best accuracy.",
-			by:       difference(task.fresh, none, best).is(within(0, alike)),
+			by:       difference(task.fresh, none, level).is(within(0, alike)),
 			measured: fmt.Sprintf("Best pass@1 on %s with β from 0.4 to 1, less that without weights", task.name),
 		},
 		{
 			source: weights, text: "Importance weights make late training more stable.",
-			by: difference(none, task.fresh, lateFall).is(above(0)),
+			by: difference(none, task.fresh, unsteady).is(above(0)),
 			measured: fmt.Sprintf("Greatest fall below the best so far, in the second half of training on %s, without "+
 				"weights less with", task.name),
 		},
@@ -349,7 +349,7 @@ func freshnessTable(title string, on Runs, arms ...Runs) results.Grid {
 	return table(title, "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
 		"brackets; the differences have 95% bootstrap intervals. ESS/n, staleness in versions and the share of "+
 		"groups of zero variance are means over the updates.", arms,
-		medianOf("pass@1", settled, points), medianOf("best", best, points),
+		medianOf("pass@1", settled, points), medianOf("reached", level, points),
 		compared("above on-policy, equal rollouts", on, atEqualRollouts),
 		compared("above on-policy, equal compute", on, atEqualCompute),
 		plainMedian("ESS/n", meanOf(effectiveSize, 1), times),

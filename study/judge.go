@@ -10,24 +10,19 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// claimSeeds is how many seeds a claim needs (docs/METHODS.md, Evaluation).
-const claimSeeds = 4
-
-// bootstrapSeed makes intervals the same whenever a study is judged.
-const bootstrapSeed = 1
-
 // claim is a row of a study's table: what a source claims, what was measured, and the rules that decide it.
 type claim struct {
 	source   string
 	text     string
 	measured string // the measure and the arms compared, in words; the estimate is printed after it
-	by       []test // what decides the claim; named tests are printed one by one, with their verdicts
-	most     bool   // it is enough if most tests hold and none fails; otherwise all must hold
+	by       []test // what decides the claim; named tests are printed one by one
+	most     bool   // it is enough if most tests hold; otherwise all must
+	check    bool   // it follows from arithmetic or from the clock, whatever is learned
 	more     string // further sentences about what was found
-	why      string // how the verdict follows, if not by the rule of the first test
-	note     string // a sentence after that
+	note     string // a sentence after how the verdict follows
 
-	arithmetic results.Verdict // of a claim that needs no run
+	arithmetic results.Verdict // of a check that needs no run
+	why        string          // how it follows
 }
 
 // test is an estimate with the rule that it must meet.
@@ -41,208 +36,278 @@ type test struct {
 func (e estimate) is(r rule) []test               { return []test{{estimate: e, rule: r}} }
 func (e estimate) named(name string, r rule) test { return test{name, e, r} }
 
-// judge decides the claims of a study. Runs that failed are listed behind the study's own sections.
+// falsely is the chance that a study without any effect holds or refutes even one of its claims.
+const falsely = 0.05
+
+// judge decides the claims of a study together: the more of them, the surer each must be (Holm). Checks are not among
+// them. Runs that failed are listed behind the study's own sections.
 func (f *Found) judge(claims []claim, sections ...results.Section) (Judgement, error) {
 	j := Judgement{Sections: append(sections, f.failures()...)}
+	var chances []float64
 	for _, c := range claims {
-		j.Findings = append(j.Findings, f.decide(c))
+		if !c.check {
+			chances = append(chances, c.chance())
+		}
+	}
+	sure := results.Holm(chances, falsely)
+	for _, c := range claims {
+		told := c.chance() <= falsely
+		if !c.check {
+			told, sure = sure[0], sure[1:]
+		}
+		j.Findings = append(j.Findings, f.finding(c, told))
 	}
 	return j, nil
 }
 
-// decide returns the verdict on a claim with the figures and the rule that it follows from. No other function makes
-// verdicts.
-func (f *Found) decide(c claim) results.Finding {
-	found, why := c.measured, c.why
-	if c.arithmetic != "" {
-		return results.Finding{Source: c.source, Claim: c.text, Found: found, Verdict: c.arithmetic, Why: why}
+// chances returns the chance of such runs if the claim were false, and if it were true.
+func (c claim) chances() (holds, fails float64) {
+	n, some := len(c.by), c.some()
+	if n == 0 {
+		return 1, 1
 	}
-	verdicts := make([]results.Verdict, len(c.by))
-	fewest := math.MaxInt
-	if c.by[0].name == "" {
-		found += fmt.Sprintf(": %s.", c.by[0].estimate)
-	} else {
-		found += "."
-	}
+	all := make([][2]float64, n)
 	for i, t := range c.by {
-		verdicts[i] = results.CannotTell
-		if f.caution(len(t.values)) == "" {
-			verdicts[i] = t.decide(t.low, t.high)
+		all[i][0], all[i][1] = t.chances(t.estimate)
+	}
+	list := func(side int) (l []float64) {
+		for _, x := range all {
+			l = append(l, x[side])
 		}
-		fewest = min(fewest, len(t.values))
-		if t.name != "" {
-			found += fmt.Sprintf(" %s: %s, %s.", t.name, t.estimate, verdicts[i])
-		}
+		return l
 	}
-	if why == "" {
-		why = c.by[0].rule.words(c.by[0].what)
-		switch {
-		case c.most:
-			why += " This is asked of each task. The claim holds if it holds for more than half of the tasks and " +
-				"fails for none; it does not hold if it fails for more than half."
-		case c.by[0].name != "":
-			why += " This is asked of each. The claim holds if it holds for all, and does not hold if it fails for one."
-		}
-	}
-	combined := all(verdicts)
-	if c.most {
-		combined = most(verdicts)
-	}
-	return results.Finding{
-		Source: c.source, Claim: c.text, Found: join(found, c.more), Verdict: combined,
-		Why: join(f.caution(fewest), why, c.note),
-	}
+	return results.PartOf(list(0), some), results.PartOf(list(1), n-some+1)
 }
 
-// caution tells why no claim can be made from so many seeds, "" if one can.
-func (f *Found) caution(seeds int) string {
+// chance is that of such runs if the claim could not be told, either way.
+func (c claim) chance() float64 {
+	holds, fails := c.chances()
+	return min(1, 2*min(holds, fails))
+}
+
+// some is how many tests of a claim must hold.
+func (c claim) some() int {
+	if c.most {
+		return len(c.by)/2 + 1
+	}
+	return len(c.by)
+}
+
+// runs is the fewest runs that any of the tests compares which can decide a claim.
+func (c claim) runs() int {
+	var list []int
+	for _, t := range c.by {
+		list = append(list, t.pairs.N())
+	}
+	slices.Sort(list)
+	return list[len(list)-c.some()]
+}
+
+// finding returns the verdict on a claim, with the figures and the rule that it follows from. No other function makes
+// verdicts. told: the runs are sure enough of one.
+func (f *Found) finding(c claim, told bool) results.Finding {
+	if c.arithmetic != "" {
+		return results.Finding{Source: c.source, Claim: c.text, Found: c.measured, Verdict: c.arithmetic, Why: c.why,
+			Check: true}
+	}
+	found, mixed := c.measured+".", slices.ContainsFunc(c.by, func(t test) bool { return t.holds != c.by[0].holds })
+	for _, t := range c.by {
+		switch {
+		case t.name == "":
+			found = fmt.Sprintf("%s: %s.", c.measured, t.estimate)
+		case mixed:
+			found += fmt.Sprintf(" %s: %s, to be %s.", t.name, t.estimate, t.holds)
+		default:
+			found += fmt.Sprintf(" %s: %s.", t.name, t.estimate)
+		}
+	}
+	caution, verdict, holds, fails := f.caution(c.runs()), results.CannotTell, 0.0, 0.0
+	if holds, fails = c.chances(); told && caution == "" {
+		verdict = results.Holds
+		if fails < holds {
+			verdict = results.DoesNotHold
+		}
+	}
+	why := c.by[0].words(c.by[0].what)
+	if mixed {
+		why = "The claim holds if all are as they are to be, and does not hold if one is not."
+	}
+	switch n := len(c.by); {
+	case c.most:
+		why += fmt.Sprintf(" This is asked of more than half of the %d.", n)
+	case n > 1 && !mixed:
+		why += " This is asked of each."
+	}
+	if caution == "" {
+		why += fmt.Sprintf(" %s.", chanceText(min(1, 2*min(holds, fails))))
+		if verdict == results.CannotTell {
+			why += " " + c.least()
+		}
+	}
+	return results.Finding{Source: c.source, Claim: c.text, Found: join(found, c.more), Verdict: verdict,
+		Why: join(caution, why, c.note), Check: c.check}
+}
+
+// asArithmetic is the verdict on a check that needs no run.
+func asArithmetic(right bool) results.Verdict {
+	if right {
+		return results.Holds
+	}
+	return results.DoesNotHold
+}
+
+// least says what effect so many runs would have shown: half of the interval's width, for the widest of several tests.
+func (c claim) least() string {
+	widest, at := -1.0, c.by[0].estimate
+	for _, t := range c.by {
+		if low, high := t.pairs.Interval(intervalLevel); high-low > widest {
+			widest, at = high-low, t.estimate
+		}
+	}
+	if widest <= 0 || math.IsInf(widest, 1) {
+		return ""
+	}
+	least := at.write(widest / 2)
+	if at.log {
+		least = "a factor of " + at.write(math.Exp(-widest/2))
+	}
+	return fmt.Sprintf("The least effect that so many runs would have shown is %s.", least)
+}
+
+func chanceText(p float64) string {
+	if p < 0.001 {
+		return "p < 0.001"
+	}
+	return "p = " + words.Fixed(p, 3)
+}
+
+// caution tells why no claim can be made from so many runs, "" if one can.
+func (f *Found) caution(runs int) string {
 	switch {
 	case f.Quick:
 		return "A rehearsal makes no claim."
-	case seeds == 0:
-		return "No seed has the runs to compare."
-	case seeds < claimSeeds:
-		return fmt.Sprintf("A claim needs %d seeds that have the runs to compare; there are %d.", claimSeeds, seeds)
+	case runs == 0:
+		return "There are no runs to compare."
+	case runs < results.ClaimRuns:
+		return fmt.Sprintf("A claim needs %d runs, or pairs of runs; there are %d.", results.ClaimRuns, runs)
 	default:
 		return ""
 	}
 }
 
-func verdict(holds, fails bool) results.Verdict {
-	switch {
-	case holds:
-		return results.Holds
-	case fails:
-		return results.DoesNotHold
-	default:
-		return results.CannotTell
-	}
-}
-
-// all holds if every part holds, and does not if one does not.
-func all(parts []results.Verdict) results.Verdict {
-	n := count(parts)
-	return verdict(len(parts) > 0 && n[results.Holds] == len(parts), n[results.DoesNotHold] > 0)
-}
-
-// most holds if more than half of the parts hold and none fails, and does not if more than half fail.
-func most(parts []results.Verdict) results.Verdict {
-	n := count(parts)
-	return verdict(2*n[results.Holds] > len(parts) && n[results.DoesNotHold] == 0,
-		2*n[results.DoesNotHold] > len(parts))
-}
-
-func count(parts []results.Verdict) map[results.Verdict]int {
-	n := make(map[results.Verdict]int)
-	for _, v := range parts {
-		n[v]++
-	}
-	return n
-}
-
-// rule decides a claim from the ends of the interval of an estimate. Its bounds are fixed before the runs.
+// rule says what an estimate must be for a claim to hold. Its bounds are fixed before the runs.
 type rule struct {
-	holds, fails string // where the interval lies, in words
-	decide       func(low, high float64) results.Verdict
+	holds, fails string // what the estimate is, in words
+	// chances returns the chance of such runs if the estimate were not so, and if it were
+	chances func(estimate) (holds, fails float64)
 }
 
 func (r rule) words(quantity string) string {
-	return fmt.Sprintf("The claim holds if the 95%% bootstrap interval of the median of %s lies %s, and does not hold "+
-		"if it lies %s.",
-		quantity, r.holds, r.fails)
+	return fmt.Sprintf("The claim holds if %s is %s, and does not hold if it is %s.", quantity, r.holds, r.fails)
 }
 
-// above: the quantity is greater than a bound.
-func above(bound float64) rule {
-	return rule{"above " + number(bound), "at or below " + number(bound), func(low, high float64) results.Verdict {
-		return verdict(low > bound, high <= bound)
+// beyond is a rule about one bound. If all runs agree to the last bit no chance is left.
+func beyond(bound, side float64, orAt bool, holds, fails string) rule {
+	return rule{holds + " " + number(bound), fails + " " + number(bound), func(e estimate) (float64, float64) {
+		if v, ok := e.constant(); ok {
+			if side*v > side*bound || orAt && v == bound {
+				return 0, 1
+			}
+			return 1, 0
+		}
+		above, below := e.pairs.PAbove(e.scaled(bound)), e.pairs.PBelow(e.scaled(bound))
+		if side < 0 {
+			return below, above
+		}
+		return above, below
 	}}
 }
 
-// below: the quantity is less than a bound.
-func below(bound float64) rule {
-	return rule{"below " + number(bound), "at or above " + number(bound), func(low, high float64) results.Verdict {
-		return verdict(high < bound, low >= bound)
-	}}
-}
+func above(bound float64) rule   { return beyond(bound, 1, false, "above", "at or below") }
+func below(bound float64) rule   { return beyond(bound, -1, false, "below", "at or above") }
+func atLeast(bound float64) rule { return beyond(bound, 1, true, "at or above", "below") }
+func atMost(bound float64) rule  { return beyond(bound, -1, true, "at or below", "above") }
 
-// atLeast: the quantity is a bound or more.
-func atLeast(bound float64) rule {
-	return rule{"at or above " + number(bound), "below " + number(bound), func(low, high float64) results.Verdict {
-		return verdict(low >= bound, high < bound)
-	}}
-}
-
-// atMost: the quantity is a bound or less.
-func atMost(bound float64) rule {
-	return rule{"at or below " + number(bound), "above " + number(bound), func(low, high float64) results.Verdict {
-		return verdict(high <= bound, low > bound)
-	}}
-}
-
-// within: the quantity is as good as a value, that is, within a margin of it.
+// within: the quantity is as good as a value, that is, within a margin of it: two one-sided tests.
 func within(value, margin float64) rule {
 	near := fmt.Sprintf("within %s of %s, a margin fixed before the runs", number(margin), number(value))
-	return rule{near, "entirely outside that", func(low, high float64) results.Verdict {
-		return verdict(low >= value-margin && high <= value+margin, low > value+margin || high < value-margin)
+	low, high := atLeast(value-margin), atMost(value+margin)
+	return rule{near, "outside that", func(e estimate) (float64, float64) {
+		aboveLow, belowLow := low.chances(e)
+		belowHigh, aboveHigh := high.chances(e)
+		return max(aboveLow, belowHigh), min(1, 2*min(belowLow, aboveHigh))
 	}}
 }
 
-// estimate is a quantity over seeds. A target that was never reached makes it infinite; infinite values are in order
-// like others, and what lies between a finite and an infinite value is infinite.
+// intervalLevel is the level of the intervals that are printed.
+const intervalLevel = 0.95
+
+// estimate is a quantity over runs, or pairs of runs of one seed. A target that was never reached makes it infinite.
 type estimate struct {
-	what           string    // the difference
-	write          format    // of its values
-	values         []float64 // by ascending seed, of the seeds that have it
-	median, q1, q3 float64   // NaN without values
-	low, high      float64   // 95% bootstrap interval of the median, NaN with fewer than claimSeeds values
+	what  string // the difference
+	write format // of its values
+	log   bool   // the pairs hold its logarithm: their mean is that of ratios
+	pairs results.Pairs
 }
 
-// estimateOf summarizes values, NaN left out.
-func estimateOf(what string, write format, values []float64) estimate {
-	e := quartilesOf(values)
-	e.what, e.write = what, write
-	if len(e.values) >= claimSeeds {
-		e.low, e.high = results.Bootstrap(e.values, 0.95, bootstrapSeed)
+// scaled returns a value on the scale of the pairs.
+func (e estimate) scaled(v float64) float64 {
+	if e.log {
+		return math.Log(v)
 	}
-	return e
+	return v
 }
 
-// quartilesOf summarizes values without an interval, NaN left out.
-func quartilesOf(values []float64) estimate {
-	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
-	return estimate{
-		values: v, median: results.Median(v), q1: results.Quantile(v, 0.25), q3: results.Quantile(v, 0.75),
-		low: math.NaN(), high: math.NaN(),
+// of writes a value on the scale of the pairs.
+func (e estimate) of(v float64) string {
+	if e.log {
+		v = math.Exp(v)
 	}
+	return e.write(v)
 }
 
-// String writes the median with its quartiles and its interval.
+// constant returns the value of an estimate that is the same for all runs.
+func (e estimate) constant() (float64, bool) {
+	v := e.pairs.Values()
+	if len(v) == 0 || slices.Min(v) != slices.Max(v) {
+		return 0, false
+	}
+	if e.log {
+		return math.Exp(v[0]), true
+	}
+	return v[0], true
+}
+
+// String writes the mean with its interval, and the mean on each base model.
 func (e estimate) String() string {
-	w := e.write
-	switch n := len(e.values); {
-	case n == 0:
+	n, blocks := e.pairs.N(), e.pairs.Blocks()
+	if n == 0 {
 		return "not measured"
-	case n == 1:
-		return w(e.median) + " on one seed"
-	case n < claimSeeds:
-		return fmt.Sprintf("%s (%d seeds, IQR %s to %s)", w(e.median), n, w(e.q1), w(e.q3))
-	default:
-		return fmt.Sprintf("%s (%d seeds, IQR %s to %s, 95%% interval %s to %s)", w(e.median), n, w(e.q1), w(e.q3),
-			w(e.low), w(e.high))
 	}
+	text := fmt.Sprintf("%s (%s", e.of(e.pairs.Mean()), words.Plural(n, "run"))
+	if low, high := e.pairs.Interval(intervalLevel); !math.IsNaN(low) {
+		text += fmt.Sprintf(", 95%% interval %s to %s", e.of(low), e.of(high))
+	}
+	if len(blocks) > 1 && n > len(blocks) {
+		list := make([]string, len(blocks))
+		for i, b := range blocks {
+			list[i] = e.of(b)
+		}
+		text += "; by base model " + strings.Join(list, ", ")
+	}
+	return text + ")"
 }
 
-// cell writes the median with its interval, for a table.
+// cell writes the mean with its interval, for a table.
 func (e estimate) cell() string {
-	switch n := len(e.values); {
-	case n == 0:
+	if e.pairs.N() == 0 {
 		return missing
-	case n < claimSeeds:
-		return e.write(e.median)
-	default:
-		return fmt.Sprintf("%s (%s to %s)", e.write(e.median), e.write(e.low), e.write(e.high))
 	}
+	text := e.of(e.pairs.Mean())
+	if low, high := e.pairs.Interval(intervalLevel); !math.IsNaN(low) {
+		text += fmt.Sprintf(" (%s to %s)", e.of(low), e.of(high))
+	}
+	return text
 }
 
 // as shows an estimate under another name or in another format.
@@ -251,32 +316,37 @@ func (e estimate) as(what string, write format) estimate {
 	return e
 }
 
-// perSeed computes a quantity on each seed that any of the arms has, NaN where it is not defined.
-func perSeed(of func(seed uint64) float64, arms ...Runs) []float64 {
+// estimateOf computes a quantity on each seed that any of the arms has, and leaves it out where it is NaN.
+func estimateOf(what string, write format, of func(seed uint64) float64, arms ...Runs) estimate {
 	var values []float64
+	var bases []uint64
 	for _, seed := range seedsOf(arms...) {
-		values = append(values, of(seed))
+		values, bases = append(values, of(seed)), append(bases, baseOf(seed))
 	}
-	return values
+	return estimate{what: what, write: write, pairs: results.NewPairs(values, bases)}
 }
 
 // difference is how much more of a measure arm a has than b, seed by seed.
 func difference(a, b Runs, m measure) estimate {
-	return estimateOf("the difference", change, perSeed(func(seed uint64) float64 {
-		return a.on(seed, m) - b.on(seed, m)
-	}, a, b))
+	return estimateOf("the difference", change, func(seed uint64) float64 { return a.on(seed, m) - b.on(seed, m) }, a, b)
 }
 
 // ratio is a measure of arm a over that of b, seed by seed. Seeds on which neither is finite are left out.
 func ratio(a, b Runs, m measure) estimate {
-	return estimateOf("the ratio", times, perSeed(func(seed uint64) float64 { return a.on(seed, m) / b.on(seed, m) },
-		a, b))
+	e := estimateOf("the ratio", times, func(seed uint64) float64 { return math.Log(a.on(seed, m) / b.on(seed, m)) }, a, b)
+	e.log = true
+	return e
 }
 
 // averageOver is the mean of a measure over several arms, seed by seed. Arms without a run of the seed are left out.
 func averageOver(arms []Runs, m measure) estimate {
-	return estimateOf("the mean over the arms", times,
-		perSeed(func(seed uint64) float64 { return mean(onSeed(arms, seed, m)) }, arms...))
+	return estimateOf("the mean over the arms", times, func(seed uint64) float64 { return mean(onSeed(arms, seed, m)) },
+		arms...)
+}
+
+// quantity is a measure of an arm's runs.
+func quantity(a Runs, m measure, what string, write format) estimate {
+	return estimateOf(what, write, func(seed uint64) float64 { return a.on(seed, m) }, a)
 }
 
 func onSeed(arms []Runs, seed uint64, m measure) []float64 {
@@ -290,9 +360,8 @@ func onSeed(arms []Runs, seed uint64, m measure) []float64 {
 // trend is the rank correlation of a measure with the arms' levels, seed by seed: 1 if it rises from each arm to the
 // next, −1 if it falls, 0 if it is the same for all. Seeds that an arm lacks are left out.
 func trend(arms []Runs, levels []float64, m measure) estimate {
-	return estimateOf("the rank correlation", times, perSeed(func(seed uint64) float64 {
-		return rankCorrelation(levels, onSeed(arms, seed, m))
-	}, arms...))
+	return estimateOf("the rank correlation", times,
+		func(seed uint64) float64 { return rankCorrelation(levels, onSeed(arms, seed, m)) }, arms...)
 }
 
 // rankCorrelation is Kendall's tau-b of two lists of the same length: 0 if one of them is constant, NaN if a value is
@@ -331,9 +400,9 @@ func sign(a, b float64) float64 {
 // chosenDifference is how much more of a measure the best arm of one family has than that of another, seed by seed. The
 // best arm is chosen on the other seeds, so that a family gains nothing by being large.
 func chosenDifference(family, other []Runs, m measure) estimate {
-	return estimateOf("the difference", change, perSeed(func(seed uint64) float64 {
+	return estimateOf("the difference", change, func(seed uint64) float64 {
 		return highest(family, m, seed).on(seed, m) - highest(other, m, seed).on(seed, m)
-	}, slices.Concat(family, other)...))
+	}, slices.Concat(family, other)...)
 }
 
 // highest returns the arm with the highest median of a measure over all seeds but one (0: over all seeds), the first

@@ -4,66 +4,131 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/results"
 )
 
-func TestARuleDecidesByWhereTheIntervalLies(t *testing.T) {
+// made is an estimate of twelve runs, on three base models in turn.
+func made(values ...float64) estimate {
+	bases := make([]uint64, len(values))
+	for i := range values {
+		bases[i] = baseOf(uint64(i + 1))
+	}
+	return estimate{what: "the difference", write: change, pairs: results.NewPairs(values, bases)}
+}
+
+// around is twelve values that lie about v, at most a tenth of it away.
+func around(v float64) []float64 {
+	values := make([]float64, 12)
+	for i := range values {
+		values[i] = v * (1 + 0.02*float64(i%5-2) + 0.01*float64(i%3-1))
+	}
+	return values
+}
+
+func TestARuleDecidesByTheValues(t *testing.T) {
 	const h, n, c = results.Holds, results.DoesNotHold, results.CannotTell
 	inf := math.Inf(1)
+	same := func(v float64) []float64 { return slices.Repeat([]float64{v}, 12) }
+	wide := []float64{-2, 5, 0, 4, -3, 2, 1, -1, 3, 0.5, -2.5, 2.5}
 	for _, x := range []struct {
-		name      string
-		rule      rule
-		low, high float64
-		want      results.Verdict
+		name   string
+		rule   rule
+		values []float64
+		want   results.Verdict
 	}{
-		{"above", above(1), 1.1, 1.2, h}, {"above", above(1), 1, 1.2, c}, {"above", above(1), 0.9, 1, n},
-		{"above", above(1), 0.5, inf, c},
-		{"above", above(0), 0, 0, n}, {"above", above(0), math.NaN(), math.NaN(), c},
-		{"below", below(1), 0.5, 0.9, h}, {"below", below(1), 0.5, 1, c}, {"below", below(1), 1, inf, n},
-		{"below", below(1), inf, inf, n},
-		{"at least", atLeast(1), 1, 2, h}, {"at least", atLeast(1), 0.9, 2, c}, {"at least", atLeast(1), 0.5, 0.9, n},
-		{"at most", atMost(3), 1, 3, h}, {"at most", atMost(3), 1, 3.5, c}, {"at most", atMost(3), 3.5, 9, n},
-		{"within", within(1, 0.5), 0.5, 1.5, h}, {"within", within(1, 0.5), 0.4, 1, c},
-		{"within", within(1, 0.5), 1.6, 2, n},
-		{"within", within(1, 0.5), 0.1, 0.4, n}, {"within", within(1, 0.5), 0.1, 3, c},
+		{"above", above(1), around(1.2), h}, {"above", above(1), around(0.8), n}, {"above", above(1), wide, c},
+		{"above, equal", above(1), same(1), n}, {"at least, equal", atLeast(1), same(1), h},
+		{"at most, equal", atMost(1), same(1), h}, {"below, equal", below(1), same(1), n},
+		{"below", below(1), around(0.8), h}, {"below", below(1), same(inf), n}, {"below", below(1), wide, c},
+		{"below, mostly never", below(1), append(same(inf)[:10], 0.5, 0.5), n},
+		{"above, some never", above(1), append(around(2)[:10], inf, inf), h},
+		{"at least", atLeast(1), around(2), h}, {"at most", atMost(3), around(9), n},
+		{"within", within(1, 0.5), around(1), h}, {"within", within(1, 0.5), around(2), n},
+		{"within", within(1, 0.5), around(0.1), n}, {"within", within(1, 0.5), wide, c},
 	} {
-		if got := x.rule.decide(x.low, x.high); got != x.want {
-			t.Errorf("%s, [%v, %v]: %s, want %s", x.name, x.low, x.high, got, x.want)
+		f := &Found{}
+		j, err := f.judge([]claim{{source: "s", text: x.name, by: made(x.values...).is(x.rule)}})
+		if got := j.Findings[0]; err != nil || got.Verdict != x.want {
+			t.Errorf("%s, %v: %s, want %s: %s %s", x.name, x.values, got.Verdict, x.want, got.Found, got.Why)
 		}
 	}
 }
 
-func TestAClaimOfSeveralPartsNeedsAllOfThem(t *testing.T) {
+func TestAClaimOfSeveralPartsNeedsAllOfThemOrMost(t *testing.T) {
 	const h, n, c = results.Holds, results.DoesNotHold, results.CannotTell
+	wide := []float64{-2, 5, 0, 4, -3, 2, 1, -1, 3, 0.5, -2.5, 2.5}
+	parts := map[results.Verdict]estimate{h: made(around(1)...), n: made(around(-1)...), c: made(wide...)}
 	for _, x := range []struct {
 		parts []results.Verdict
+		most  bool
 		want  results.Verdict
-	}{{[]results.Verdict{h, h}, h}, {[]results.Verdict{h, c}, c}, {[]results.Verdict{h, c, n}, n}, {nil, c}} {
-		if got := all(x.parts); got != x.want {
-			t.Errorf("%v: %s, want %s", x.parts, got, x.want)
+	}{
+		{[]results.Verdict{h, h}, false, h}, {[]results.Verdict{h, c}, false, c}, {[]results.Verdict{h, c, n}, false, n},
+		{[]results.Verdict{h, h, h, c}, true, h}, {[]results.Verdict{h, h, c, c}, true, c},
+		{[]results.Verdict{n, n, n, h}, true, n}, {[]results.Verdict{n, n, c, c}, true, n}, // no more than half can hold
+		{[]results.Verdict{n, c, c, c}, true, c},
+	} {
+		made := claim{source: "s", text: "t", measured: "m", most: x.most}
+		for i, p := range x.parts {
+			made.by = append(made.by, parts[p].named(string(rune('a'+i)), above(0)))
+		}
+		j, err := (&Found{}).judge([]claim{made})
+		if got := j.Findings[0]; err != nil || got.Verdict != x.want {
+			t.Errorf("%v, most %t: %s, want %s: %s", x.parts, x.most, got.Verdict, x.want, got.Why)
 		}
 	}
 }
 
-func TestEstimatesFromFewSeedsHaveNoInterval(t *testing.T) {
+// Of many claims each must be surer; checks are not counted, and what cannot be told names the effect that would have
+// shown.
+func TestTheClaimsOfAStudyAreDecidedTogether(t *testing.T) {
+	// Twelve values of mean 0.5 and deviation 0.6: sure of one claim, not of twenty.
+	unsure := made(-0.3, 0.8, 1.2, 0.1, 1.3, 0.4, -0.2, 1.1, 0.6, 0.2, -0.4, 1.2)
+	noise := made(-2, 5, 0, 4, -3, 2, 1, -1, 3, 0.5, -2.5, 2.5)
+	for others, want := range map[int]results.Verdict{0: results.Holds, 20: results.CannotTell} {
+		claims := []claim{{source: "s", text: "t", measured: "m", by: unsure.is(above(0))}}
+		for range others {
+			claims = append(claims, claim{source: "s", text: "t", measured: "m", by: noise.is(above(0))})
+		}
+		j, err := (&Found{}).judge(append(claims, claim{source: "s", text: "t", by: unsure.is(above(0)), check: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := j.Findings[0]; got.Verdict != want {
+			t.Errorf("beside %d others: %s, want %s: %s", others, got.Verdict, want, got.Why)
+		}
+		if got := j.Findings[others+1]; got.Verdict != results.Holds || !got.Check {
+			t.Errorf("a check is %s: %s", got.Verdict, got.Why)
+		}
+	}
+	j, err := (&Found{}).judge([]claim{{source: "s", text: "t", measured: "m", by: noise.is(above(0))}})
+	if err != nil || !strings.Contains(j.Findings[0].Why, "The least effect that so many runs would have shown is +1.") {
+		t.Errorf("what would have shown is not said: %s", j.Findings[0].Why)
+	}
+}
+
+func TestAnEstimateSaysOnHowManyRunsItRests(t *testing.T) {
 	for n, want := range []string{
-		"not measured", "0.500 on one seed", "0.600 (2 seeds, IQR 0.550 to 0.650)",
-		"0.700 (3 seeds, IQR 0.600 to 0.800)",
-		"0.800 (4 seeds, IQR 0.650 to 0.950, 95% interval 0.500 to 1.100)",
+		"not measured", "+0.500 (1 run)", "+0.600 (2 runs)", "+0.700 (3 runs)",
+		// base models at 0.8, 0.7 and 0.9, one degree of freedom: 12.7 standard errors of 0.42/3 times the root of 2.5
+		"+0.800 (4 runs, 95% interval −2.041 to +3.641; by base model +0.800, +0.700, +0.900)",
 	} {
 		values := []float64{math.NaN()}
 		for i := range n {
 			values = append(values, 0.5+0.2*float64(i))
 		}
-		if got := estimateOf("", points, values).String(); got != want {
-			t.Errorf("%d seeds: %s, want %s", n, got, want)
+		e := made(values[1:]...)
+		if got := e.String(); got != want {
+			t.Errorf("%d runs: %s, want %s", n, got, want)
 		}
 	}
-	unreached := estimateOf("", times, []float64{1, math.Inf(1), math.Inf(1), math.Inf(1)})
-	if got := unreached.String(); got != "∞ (4 seeds, IQR ∞ to ∞, 95% interval 1.00 to ∞)" {
-		t.Error(got)
+	ratios := made(math.Log(0.5), math.Log(2), math.Log(0.5), math.Log(2))
+	ratios.log, ratios.write = true, times
+	if got := ratios.String(); !strings.HasPrefix(got, "1.00 (4 runs") {
+		t.Errorf("a ratio is the geometric mean: %s", got)
 	}
 }
 
@@ -101,7 +166,7 @@ func TestRankCorrelationIsKendallsTauB(t *testing.T) {
 func TestDifferencesPairRunsOfOneSeed(t *testing.T) {
 	a := Runs{Arm: short(), Runs: []*results.Run{noted(1, true, 0.9), noted(2, true, 0.5), noted(4, true, 0.1)}}
 	b := Runs{Arm: short(), Runs: []*results.Run{noted(2, true, 0.4), noted(3, true, 0.9), noted(4, true, 0.3)}}
-	if got := difference(a, b, best).values; len(got) != 2 || math.Abs(got[0]-0.1) > 1e-12 ||
+	if got := difference(a, b, level).pairs.Values(); len(got) != 2 || math.Abs(got[0]-0.1) > 1e-12 ||
 		math.Abs(got[1]+0.2) > 1e-12 {
 		t.Errorf("differences %v, want 0.1 and −0.2", got)
 	}
@@ -129,8 +194,8 @@ func TestAFamilyGainsNothingByBeingLarge(t *testing.T) {
 	for range 200 {
 		many, few := family(20), family(1)
 		naive = append(naive, highest(many, last, 0).median(last)-highest(few, last, 0).median(last))
-		honest = append(honest, mean(chosenDifference(many, few, last).values))
-		curves = append(curves, mean(lead(many, few).values))
+		honest = append(honest, mean(chosenDifference(many, few, last).pairs.Values()))
+		curves = append(curves, mean(lead(many, few).pairs.Values()))
 	}
 	standardError := func(v []float64) float64 {
 		m, sum := mean(v), 0.0
@@ -169,25 +234,6 @@ func TestNamesAreListedOnce(t *testing.T) {
 		before := slices.Clone(list)
 		if got := sortedNames(list); got != want || !slices.Equal(list, before) {
 			t.Errorf("%v: %s, want %s", before, got, want)
-		}
-	}
-}
-
-func TestAClaimAboutTasksNeedsMostOfThemAndNoneAgainst(t *testing.T) {
-	holds, fails, open := results.Holds, results.DoesNotHold, results.CannotTell
-	for _, c := range []struct {
-		parts []results.Verdict
-		want  results.Verdict
-	}{
-		{[]results.Verdict{holds, holds, holds, open}, holds},
-		{[]results.Verdict{holds, holds, open, open}, open},
-		{[]results.Verdict{holds, holds, holds, fails}, open},
-		{[]results.Verdict{fails, fails, fails, holds}, fails},
-		{[]results.Verdict{fails, fails, open, open}, open},
-		{nil, open},
-	} {
-		if got := most(c.parts); got != c.want {
-			t.Errorf("%v: %s, want %s", c.parts, got, c.want)
 		}
 	}
 }

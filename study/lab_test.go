@@ -9,7 +9,7 @@ func TestArmsOfEveryStudyAreValidAndNamedOnce(t *testing.T) {
 	valid := make(map[string]bool) // by digest: studies share arms, and validation makes the task
 	for _, s := range All() {
 		for _, quick := range []bool{false, true} {
-			o := Options{Seeds: 4, Quick: quick}
+			o := Options{Seeds: 12, Quick: quick}
 			names := make(map[string]bool)
 			for _, a := range s.Arms(o) {
 				j, err := newJob(a, 1)
@@ -33,7 +33,7 @@ func TestStudiesShareTheRunsOfEqualArms(t *testing.T) {
 	digests := make(map[string]string) // by arm, of whichever study
 	distinct, asked := make(map[string]bool), 0
 	for _, s := range studiesOfER() {
-		for _, a := range s.Arms(Options{Seeds: 4}) {
+		for _, a := range s.Arms(Options{Seeds: 12}) {
 			j, err := newJob(a, 1)
 			if err != nil {
 				t.Fatal(err)

@@ -29,8 +29,8 @@ func bufferUnit(c run.Config) float64 {
 
 // Accuracy.
 
-// best is a run's highest accuracy.
-func best(_ Runs, r *results.Run) float64 { return results.BestPass1(r.Evals).Float() }
+// level is the accuracy that a run reached: the end of its isotonic curve.
+func level(a Runs, r *results.Run) float64 { return results.Level(a.evalsOf(r)).Float() }
 
 // last is the accuracy of a run's last policy.
 func last(_ Runs, r *results.Run) float64 {
@@ -44,30 +44,17 @@ func last(_ Runs, r *results.Run) float64 {
 	}
 }
 
-// fall is the greatest fall of accuracy below the run's best so far. lateFall looks at the second half of the
-// evaluations only.
-func fall(_ Runs, r *results.Run) float64     { return fallFrom(r, 0) }
-func lateFall(_ Runs, r *results.Run) float64 { return fallFrom(r, 0.5) }
+// unsteady is how far a run's accuracy lies from its isotonic curve, 0 if it only rises.
+func unsteady(a Runs, r *results.Run) float64 { return results.Unsteadiness(a.evalsOf(r)).Float() }
 
-func fallFrom(r *results.Run, share float64) float64 {
-	if len(r.Evals) == 0 {
-		return math.NaN()
+// crashed reports whether a run failed or ended with less than half of its highest accuracy.
+func crashed(a Runs, r *results.Run) bool {
+	highest := 0.0
+	for _, e := range r.Evals {
+		highest = max(highest, e.Pass1)
 	}
-	top, greatest := 0.0, 0.0
-	for i, e := range r.Evals {
-		top = max(top, e.Pass1)
-		if float64(i) >= share*float64(len(r.Evals)) {
-			greatest = max(greatest, top-e.Pass1)
-		}
-	}
-	if failed(r) {
-		return top
-	}
-	return greatest
+	return failed(r) || last(a, r) < highest/2
 }
-
-// crashed reports whether a run failed or ended with less than half of its best accuracy.
-func crashed(a Runs, r *results.Run) bool { return failed(r) || last(a, r) < best(a, r)/2 }
 
 // crashes counts the runs that crashed.
 func (a Runs) crashes() int {
@@ -82,24 +69,24 @@ func (a Runs) crashes() int {
 
 // meanOver returns the mean accuracy over the first share, in (0, 1], of the budget. It tells how fast a run learns
 // without a target.
-func meanOver(share float64) measure {
+func meanOver(share float64) measure { return meanBetweenShares(0, share) }
+
+// meanBetweenShares returns the mean accuracy over the evaluations after one share of the budget, up to another. The one
+// before the first update does not count; one that a run failed before counts as 0, one that was interrupted not at all.
+func meanBetweenShares(from, to float64) measure {
 	return func(a Runs, r *results.Run) float64 {
 		if len(r.Evals) == 0 {
 			return math.NaN()
 		}
-		return mean(checkpoints(a, r, share))
+		return mean(checkpoints(a, r, from, to))
 	}
 }
 
-// checkpoints returns the accuracies at the evaluations over the first share of the budget, without the one before the
-// first update: 0 where the run had failed, nothing where it was interrupted.
-func checkpoints(a Runs, r *results.Run, share float64) []float64 {
-	var list []float64
-	for _, step := range grid(a.Config, share) {
-		if p := accuracyAt(r, step); !math.IsNaN(p) {
+// checkpoints returns the accuracies that meanBetweenShares averages.
+func checkpoints(a Runs, r *results.Run, from, to float64) (list []float64) {
+	for _, step := range grid(a.Config, to) {
+		if p := accuracyAtStep(step)(a, r); step > from*a.Config.Budget.Compute*unit(a.Config)*(1+1e-9) && !math.IsNaN(p) {
 			list = append(list, p)
-		} else if failed(r) {
-			list = append(list, 0)
 		}
 	}
 	return list
@@ -212,8 +199,8 @@ func reached(a Runs, r *results.Run, of func(results.Reach) results.Number) floa
 	return of(where).Float()
 }
 
-// toOwnBest is the compute to 98% of a run's own best accuracy, in updates without replay.
-func toOwnBest(a Runs, r *results.Run) float64 {
+// toOwnLevel is the compute to 98% of the accuracy that a run reached, in updates without replay.
+func toOwnLevel(a Runs, r *results.Run) float64 {
 	return results.ComputeToShare(r.Evals, 0.98).Float() / unit(a.Config)
 }
 

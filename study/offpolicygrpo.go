@@ -80,29 +80,29 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 	afterBatches, batches := lag(freshRollouts)
 	afterUpdates, steps := lag(updateCount)
 	const (
-		fig2     = "[OG] fig. 2"
-		greatest = "Greatest fall below a run's own best"
+		fig2         = "[OG] fig. 2"
+		unsteadiness = "How unsteady a run is"
 	)
 	return f.judge([]claim{
 		{
 			source: fig2, text: "Masking groups of zero variance makes on-policy GRPO more stable.",
-			by:       difference(on, masked, fall).is(above(0)),
-			measured: greatest + ", (1,1) less (1,1) with masking",
+			by:       difference(on, masked, unsteady).is(above(0)),
+			measured: unsteadiness + ", (1,1) less (1,1) with masking",
 		},
 		{
 			source: fig2, text: "Masking raises the best accuracy of on-policy GRPO, 45% to 50% there.",
-			by:       difference(masked, on, best).is(above(0)),
-			measured: "Best pass@1 of (1,1) with masking less that without",
+			by:       difference(masked, on, level).is(above(0)),
+			measured: "Pass@1 reached by (1,1) with masking less that without",
 		},
 		{
 			source: fig2, text: "Off-policy GRPO, (10,1), is more stable than on-policy, (1,1).",
-			by:       difference(on, off, fall).is(above(0)),
-			measured: greatest + ", (1,1) less (10,1)",
+			by:       difference(on, off, unsteady).is(above(0)),
+			measured: unsteadiness + ", (1,1) less (10,1)",
 		},
 		{
 			source: fig2, text: "(10,1) reaches a higher best accuracy than (1,1), 45% to 50% there.",
-			by:       difference(off, on, best).is(above(0)),
-			measured: "Best pass@1 of (10,1) less that of (1,1)",
+			by:       difference(off, on, level).is(above(0)),
+			measured: "Pass@1 reached by (10,1) less that of (1,1)",
 		},
 		{
 			source: "[OG] tables 2 and 3", by: difference(off, on, meanOver(1)).is(within(0, alike)),
@@ -141,7 +141,7 @@ func costOfBatch(a Runs) float64 {
 
 // quantileOfCheckpoints is a quantile of the accuracies at a run's checkpoints.
 func quantileOfCheckpoints(q float64) measure {
-	return func(a Runs, r *results.Run) float64 { return results.Quantile(checkpoints(a, r, 1), q) }
+	return func(a Runs, r *results.Run) float64 { return results.Quantile(checkpoints(a, r, 0, 1), q) }
 }
 
 func grpoPage(arms []Runs) []results.Section {
@@ -175,7 +175,7 @@ func checkpointsTable(arms []Runs) results.Grid {
 	g := table("pass@1 over the checkpoints", "", arms, medianOf("min", quantileOfCheckpoints(0), points),
 		medianOf("max", quantileOfCheckpoints(1), points),
 		medianOf("median", quantileOfCheckpoints(0.5), points), medianOf("mean", meanOver(1), points),
-		medianOf("greatest fall", fall, points),
+		medianOf("unsteady by", unsteady, points),
 		medianOf("weights sent", sent, updates))
 	g.Columns[0] = "(v, i)"
 	return g

@@ -107,7 +107,7 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 	list := []results.Fact{
 		{Name: "Source", Text: r.Study.Source},
 		{Name: "Seeds", Text: fmt.Sprintf("%s of each of %s", seeds, words.Plural(len(s.Arms), "arm"))},
-		{Name: "Intervals", Text: intervalsFact(s.Seeds)},
+		{Name: "Intervals", Text: intervalsFact},
 		{Name: "Runs", Text: runsFact(runs, pool)},
 		{Name: "Configuration", Text: "config.yaml in each run's folder; the table of arms shows how they differ"},
 		{Name: "Commit", Text: buildsFact(s, runs)},
@@ -124,24 +124,11 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 	return list
 }
 
-// intervalsFact tells how far to trust an interval of so many seeds. Up to five seeds, each end of the bootstrap
-// distribution of the median has more than 2.5% of the weight, so that the interval reaches from the least value to the
-// greatest. The true median lies outside n values with probability 2^(1-n).
-func intervalsFact(seeds int) string {
-	switch {
-	case seeds < claimSeeds:
-		return fmt.Sprintf("none: they are given from %d seeds on", claimSeeds)
-	case seeds <= 5:
-		return fmt.Sprintf("95%% bootstrap intervals of the median; with %d seeds such an interval reaches from "+
-			"the least "+
-			"value to the greatest, and misses the true median 1 time in %d: of as many findings without any effect, "+
-			"one is decided by chance",
-			seeds, 1<<(seeds-1))
-	default:
-		return fmt.Sprintf("95%% bootstrap intervals of the median of %d seeds: of twenty findings without any "+
-			"effect, about one is decided by chance", seeds)
-	}
-}
+// intervalsFact tells what intervals and verdicts mean.
+var intervalsFact = fmt.Sprintf("95%% intervals of means over runs, or over pairs of runs of one seed, by the t "+
+	"distribution within base models; a claim needs %d. Verdicts by that t test and a sign-flip test, both: a study "+
+	"without any effect decides a claim 1 time in %g (Holm). What is found holds for these %d base models.",
+	results.ClaimRuns, 1/falsely, bases)
 
 // large is the size of a study's runs, in bytes, from which its page mentions it.
 const large = 1 << 30

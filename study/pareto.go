@@ -74,15 +74,15 @@ func judgePareto(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[ER] figs. 8, 9", text: "Without replay, large learning rates make training unstable.",
-			by:       trend(queues, labRates(), fall).is(above(0)),
-			measured: "Rank correlation of the learning rate with the greatest fall below a run's own best",
+			by:       trend(queues, labRates(), unsteady).is(above(0)),
+			measured: "Rank correlation of the learning rate with how unsteady a run is",
 			more:     "Crashed: " + strings.Join(crashed, "; ") + ".",
 		},
 		{
 			source: "[ER] §4.2", text: "A buffer stabilizes training and prevents crashes.",
-			by: difference(queues[largest], rates[largest], fall).is(above(0)),
-			measured: fmt.Sprintf("Where training is least stable, at the largest rate, %g: greatest fall below a "+
-				"run's own best, without replay less with", labRates()[largest]),
+			by: difference(queues[largest], rates[largest], unsteady).is(above(0)),
+			measured: fmt.Sprintf("Where training is least stable, at the largest rate, %g: how unsteady a run "+
+				"is, without replay less with", labRates()[largest]),
 		},
 	}, paretoPage(queues, buffers, rates)...)
 }
@@ -91,13 +91,13 @@ func judgePareto(f *Found) (Judgement, error) {
 // the configurations chosen on the other seeds.
 func lead(family, other []Runs) estimate {
 	steps := grid(other[0].Config, 1)
-	return estimateOf("the difference", change, perSeed(func(seed uint64) float64 {
+	return estimateOf("the difference", change, func(seed uint64) float64 {
 		ours, theirs := heldOutCurve(family, steps, seed), heldOutCurve(other, steps, seed)
 		for i := range ours {
 			ours[i] -= theirs[i]
 		}
 		return mean(ours)
-	}, slices.Concat(family, other)...))
+	}, slices.Concat(family, other)...)
 }
 
 // stepsAhead counts the steps of compute at which the optimality curve of one family is above that of another.

@@ -26,21 +26,18 @@ type job struct {
 
 func (j *job) String() string { return fmt.Sprintf("arm %s, seed %d", j.arm, j.seed) }
 
-// newPlan lists the runs of a study, each once. Its error names every arm that cannot be run.
-func newPlan(s Study, o Options) (*plan, error) {
-	if o.Seeds < 1 {
-		return nil, &option.Error{Key: "--seeds", Value: o.Seeds, Want: "1 or more"}
-	}
-	p := &plan{arms: s.Arms(o), of: make(map[string][]string)}
+// newPlan lists the runs of arms, each once. Its error names every arm that cannot be run.
+func newPlan(name string, arms []Arm, seeds []uint64) (*plan, error) {
+	p := &plan{arms: arms, of: make(map[string][]string)}
 	if err := p.validate(); err != nil {
-		return nil, fmt.Errorf("study %s: %w", s.Name, err)
+		return nil, fmt.Errorf("study %s: %w", name, err)
 	}
 	listed := make(map[string]bool)
-	for seed := uint64(1); seed <= uint64(o.Seeds); seed++ {
+	for _, seed := range seeds {
 		for _, a := range p.arms {
 			j, err := newJob(a, seed)
 			if err != nil {
-				return nil, fmt.Errorf("study %s: arm %s: %w", s.Name, a.Name, err)
+				return nil, fmt.Errorf("study %s: arm %s: %w", name, a.Name, err)
 			}
 			p.of[a.Name] = append(p.of[a.Name], j.digest)
 			if !listed[j.digest] {
@@ -50,6 +47,15 @@ func newPlan(s Study, o Options) (*plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// upTo returns n seeds after one.
+func upTo(n int, after uint64) []uint64 {
+	list := make([]uint64, n)
+	for i := range list {
+		list[i] = after + uint64(i) + 1
+	}
+	return list
 }
 
 func (p *plan) validate() error {
@@ -74,7 +80,7 @@ func (p *plan) validate() error {
 // newJob returns the run of an arm and seed. Its name is its digest, because several arms may share it.
 func newJob(a Arm, seed uint64) (*job, error) {
 	c := a.Config
-	c.Seed = seed
+	c.Seed, c.Warmup.Seed = seed, baseOf(seed)
 	digest, err := c.Digest()
 	if err != nil {
 		return nil, err

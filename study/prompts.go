@@ -120,10 +120,10 @@ func judgePrompts(f *Found) (Judgement, error) {
 	mild, bold := f.Of(promptAblations()[0].name()), f.Of(boldest().name())
 	both := func(m metric, share float64) estimate { return difference(replay, plain, meanOf(m, share)) }
 	gain := difference(replay, plain, meanOver(early))
-	moreGain := estimateOf("the difference of the differences", change, perSeed(func(seed uint64) float64 {
+	moreGain := estimateOf("the difference of the differences", change, func(seed uint64) float64 {
 		m := meanOver(early)
 		return replay.on(seed, m) - plain.on(seed, m) - (cheap[1].on(seed, m) - cheap[0].on(seed, m))
-	}, append(cheap, plain, replay)...))
+	}, append(cheap, plain, replay)...)
 	mu, cheapMu := plain.Config.Pipeline.RolloutCost, cheap[0].Config.Pipeline.RolloutCost
 	const (
 		pr51      = "[PR] section 5.1"
@@ -166,11 +166,11 @@ func judgePrompts(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[PR] section 6.1, Shao et al. 2025",
-			by:     estimateOf("the difference", change, random.over(rise)).is(above(0)),
+			by:     quantity(random, rise, "the difference", change).is(above(0)),
 			text: "Accuracy rises even where rewards are random: a warning that the model does not learn from " +
 				"the reward.",
 			measured: atTheEnd + ", less that of the warm start, with random rewards",
-			more:     fmt.Sprintf("With the task's rewards: %s.", estimateOf("", change, plain.over(rise))),
+			more:     fmt.Sprintf("With the task's rewards: %s.", quantity(plain, rise, "", change)),
 		},
 		{
 			source: pr51, text: "Prompt replay gains most where rollouts are the bottleneck, and little where they " +
@@ -255,7 +255,7 @@ func promptsTable(title string, arms ...Runs) results.Grid {
 	}
 	return table(title,
 		"Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in brackets; "+
-			"differences have 95% bootstrap intervals.",
+			"differences are means with 95% intervals.",
 		arms, medianOf("pass@1", settled, points),
 		compared("above the first", reference, atEqualCompute),
 		compared("over the first third, above the first", reference,

@@ -72,10 +72,10 @@ func promptsReversed() invention {
 }
 
 func TestPromptReplayIsJudgedByTheRuns(t *testing.T) {
-	s, four := prompts(), Options{Seeds: 4}
+	s, four := prompts(), Options{Seeds: 12}
 	expect(t, promptsAsClaimed().judged(t, s, four), alikeVerdicts(8, results.Holds)...)
 	expect(t, promptsReversed().judged(t, s, four), alikeVerdicts(8, results.DoesNotHold)...)
-	for _, o := range []Options{{Seeds: 2}, {Seeds: 4, Quick: true}} {
+	for _, o := range []Options{{Seeds: 2}, {Seeds: 12, Quick: true}} {
 		expect(t, promptsAsClaimed().judged(t, s, o), alikeVerdicts(8, results.CannotTell)...)
 	}
 	noisy := promptsAsClaimed()
@@ -95,7 +95,7 @@ func TestPromptReplayThatOnlyPaysAtFirstDoesNotHold(t *testing.T) {
 		}
 		return 0.47
 	}
-	zero := w.judged(t, prompts(), Options{Seeds: 4})[0]
+	zero := w.judged(t, prompts(), Options{Seeds: 12})[0]
 	if zero.Verdict != results.DoesNotHold || !strings.Contains(zero.Found, "−0.1") {
 		t.Errorf("%s: %s", zero.Verdict, zero.Found)
 	}
@@ -113,7 +113,7 @@ func TestPromptReplayThatLosesLessGainsNothing(t *testing.T) {
 		}
 		return 0.2 + 0.3*part
 	}
-	expect(t, w.judged(t, prompts(), Options{Seeds: 4})[7:], results.DoesNotHold)
+	expect(t, w.judged(t, prompts(), Options{Seeds: 12})[7:], results.DoesNotHold)
 }
 
 func TestAFailedControlCountsAsLost(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAFailedControlCountsAsLost(t *testing.T) {
 		}
 		return 0
 	}
-	findings := w.judged(t, prompts(), Options{Seeds: 4})
+	findings := w.judged(t, prompts(), Options{Seeds: 12})
 	if findings[5].Verdict != results.DoesNotHold || findings[6].Verdict != results.DoesNotHold {
 		t.Errorf("%s; %s", findings[5].Verdict, findings[6].Verdict)
 	}
@@ -133,7 +133,7 @@ func TestAFailedControlCountsAsLost(t *testing.T) {
 func TestAControlWithoutRunsCannotBeDecided(t *testing.T) {
 	w := promptsAsClaimed()
 	w.missing = func(arm string, seed uint64) bool { return arm == cheapReplay || arm == fewPrompts && seed != 3 }
-	findings := w.judged(t, prompts(), Options{Seeds: 4})
+	findings := w.judged(t, prompts(), Options{Seeds: 12})
 	if findings[5].Verdict != results.CannotTell || findings[7].Verdict != results.CannotTell ||
 		findings[6].Verdict != results.Holds {
 		t.Errorf("%s; %s; %s", findings[5].Verdict, findings[6].Verdict, findings[7].Verdict)
@@ -158,7 +158,7 @@ func TestRefillTimeFollowsTheBottleneck(t *testing.T) {
 
 func TestControlsChangeWhatTheyControl(t *testing.T) {
 	arms := make(map[string]run.Config)
-	for _, a := range promptArms(Options{Seeds: 4}) {
+	for _, a := range promptArms(Options{Seeds: 12}) {
 		arms[a.Name] = a.Config
 	}
 	if got := arms[fewPrompts].Prompts.Limit; got != fixedPrompts {

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
@@ -23,7 +27,8 @@ type Runner struct {
 	AtOnce  int    // runs at once; 0: one per core
 	Command string // that started the study, for its page; empty: not shown
 
-	// OnPlan is called once, with the number of the study's runs and how many of them had ended before. OnEnd is called
+	// OnPlan is called before the study's runs, and before those of its pilots if it has any, with their number and how
+	// many of them had ended before. OnEnd is called
 	// for each run that ends, by one goroutine at a time. Hooks returns the hooks of a run; the hooks of two runs may
 	// be called concurrently. Warmup watches the warm-up that several runs share. Both get the first arm of the run.
 	// Any may be nil.
@@ -57,15 +62,18 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 	}
 	r.AtOnce = cmp.Or(max(r.AtOnce, 0), runtime.GOMAXPROCS(0))
 	began := r.Now()
-	plan, err := newPlan(r.Study, r.Options)
-	if err != nil {
+	if r.Options.Seeds < 1 {
+		return nil, &option.Error{Key: "--seeds", Value: r.Options.Seeds, Want: "1 or more"}
+	}
+	if _, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), nil); err != nil { // before the pilots, which take long
 		return nil, err
 	}
 	pool := newPool(r.Dir)
-	if err := (&scheduler{Runner: r, plan: plan, pool: pool}).run(ctx); err != nil {
+	choices, err := r.choose(ctx, pool)
+	if err != nil {
 		return nil, err
 	}
-	found, err := plan.collect(pool, r.Options)
+	plan, found, err := r.runAll(ctx, pool, r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +81,7 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 	if err != nil {
 		return nil, err
 	}
+	judgement.Sections = append(judgement.Sections, choices...)
 	s, err := r.describe(plan, pool, found)
 	if err != nil {
 		return nil, err
@@ -84,6 +93,73 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 		return nil, err
 	}
 	return s, results.WriteStudy(dir, s)
+}
+
+// pilotRuns is how many runs of each arm of a pilot there are, on a base model each.
+const pilotRuns = bases
+
+// choose runs the study's pilots, and tells what they chose.
+func (r *Runner) choose(ctx context.Context, pool pool) ([]results.Section, error) {
+	if r.Study.Pilots == nil {
+		return nil, nil
+	}
+	pilots, n := r.Study.Pilots(r.Options), pilotRuns
+	if r.Options.Quick {
+		n = 1
+	}
+	var arms []Arm
+	listed := make(map[string]bool) // several pilots may choose among the same arms
+	for _, p := range pilots {
+		for _, a := range p.Arms {
+			if !listed[a.Name] {
+				listed[a.Name] = true
+				arms = append(arms, a)
+			}
+		}
+	}
+	_, found, err := r.runAll(ctx, pool, arms, upTo(n, pilotSeed))
+	if err != nil {
+		return nil, err
+	}
+	r.Options.chosen = make(map[string]int)
+	section := results.Section{Title: "What was chosen before", Text: []string{fmt.Sprintf("By %s of each arm, on base "+
+		"models of their own. They judge nothing.", words.Plural(n, "run"))}}
+	for _, p := range pilots {
+		grid, chosen := found.choose(p)
+		r.Options.chosen[p.Name] = chosen
+		section.Grids = append(section.Grids, grid)
+	}
+	return []results.Section{section}, nil
+}
+
+// choose returns the arm with the highest mean of a pilot's measure, by its number, and a table of all.
+func (f *Found) choose(p Pilot) (results.Grid, int) {
+	top, chosen := math.Inf(-1), 0
+	values := make([]float64, len(p.Arms))
+	for i, a := range p.Arms {
+		if values[i] = mean(f.Of(a.Name).over(p.by)); values[i] > top {
+			top, chosen = values[i], i
+		}
+	}
+	g := results.Grid{Title: strings.ToUpper(p.Name[:1]) + p.Name[1:], Columns: []string{"arm", "mean pass@1 over the run",
+		"chosen"}}
+	for i, a := range p.Arms {
+		g.Rows = append(g.Rows, []string{a.Name, points(values[i]), map[bool]string{true: "chosen"}[i == chosen]})
+	}
+	return g, chosen
+}
+
+// runAll carries out the runs of arms that the pool does not have yet.
+func (r *Runner) runAll(ctx context.Context, pool pool, arms []Arm, seeds []uint64) (*plan, *Found, error) {
+	plan, err := newPlan(r.Study.Name, arms, seeds)
+	if err == nil {
+		err = (&scheduler{Runner: *r, plan: plan, pool: pool}).run(ctx)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := plan.collect(pool, r.Options)
+	return plan, found, err
 }
 
 // scheduler carries out the runs of a plan, several at once.

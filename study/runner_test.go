@@ -320,10 +320,49 @@ func TestAtOnceIsTheNumberOfConcurrentRuns(t *testing.T) {
 	}
 }
 
+// A pilot chooses among arms by runs on base models that the study does not have.
+func TestPilotsChooseOnBaseModelsOfTheirOwn(t *testing.T) {
+	rates := sizes(t, "32", "40")
+	pilots := func(Options) []Pilot {
+		return []Pilot{{Name: "capacity", Arms: rates, by: func(a Runs, _ *results.Run) float64 {
+			return float64(a.Config.Replay.Capacity)
+		}}}
+	}
+	s := trial("chosen")
+	s.Pilots = pilots
+	s.Arms = func(o Options) []Arm { return []Arm{{"buffer", o.choice(pilots(o)[0]).Config}} }
+	var judged *Found
+	s.Judge = func(f *Found) (Judgement, error) {
+		judged = f
+		return f.judge([]claim{{source: "s", text: "t", measured: "m",
+			by: quantity(f.Arms[0], last, "the accuracy", points).is(above(0))}})
+	}
+	study, l := runStudy(t, Runner{Study: s, Options: Options{Seeds: 2}, Dir: t.TempDir()})
+	if got := judged.Arms[0].Config.Replay.Capacity; got != 40 || len(judged.Arms) != 1 || len(judged.Arms[0].Runs) != 2 {
+		t.Errorf("capacity %d was chosen, %d arms were judged", got, len(judged.Arms))
+	}
+	for i, want := range []string{"arm buffer 32, seed 1001", "arm buffer 40, seed 1001"} {
+		if l.begun[i] != want && l.begun[1-i] != want {
+			t.Errorf("began %v, want the pilots first", l.begun)
+		}
+	}
+	bases := make(map[uint64]bool)
+	for _, seed := range []uint64{1, 2, 3, 1001, 1002, 1003} {
+		bases[baseOf(seed)] = true
+	}
+	if len(bases) != 6 || baseOf(4) != 1 || baseOf(12) != 3 || len(l.done) != 2*pilotRuns+2 {
+		t.Errorf("%d base models, %d runs", len(bases), len(l.done))
+	}
+	sections := study.Sheet.Sections
+	if got := sections[len(sections)-1].Grids[0].Rows[1]; got[2] != "chosen" {
+		t.Errorf("the page shows %v", got)
+	}
+}
+
 func TestALockedRunIsLeftForLater(t *testing.T) {
 	r := Runner{Study: trial("sizes", sizes(t, "32", "40", "48")...), Options: Options{Seeds: 1},
 		Dir: t.TempDir(), AtOnce: 1}
-	plan, err := newPlan(r.Study, r.Options)
+	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +384,7 @@ func TestALockedRunIsLeftForLater(t *testing.T) {
 
 func TestAStudyWaitingForALockedRunCanBeStopped(t *testing.T) {
 	r := Runner{Study: trial("sizes", sizes(t, "32")...), Options: Options{Seeds: 1}, Dir: t.TempDir()}
-	plan, err := newPlan(r.Study, r.Options)
+	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -534,7 +573,7 @@ func TestADiskErrorEndsTheStudyAndIsNotAResult(t *testing.T) {
 
 func TestARunKilledBeforeItsFirstCheckpointStartsAgain(t *testing.T) {
 	r := Runner{Study: trial("anew", sizes(t, "32")...), Options: Options{Seeds: 1}, Dir: t.TempDir()}
-	plan, err := newPlan(r.Study, r.Options)
+	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,7 @@ package study
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
@@ -14,22 +12,18 @@ func savings() Study {
 	return Study{
 		Name: "savings", Title: "Does replay reach the same accuracy with less compute?", Source: "[ER] fig. 1",
 		Lead: []string{
-			"The same experiment with and without replay, on the same seeds, warm starts and held-out problems: how " +
+			"The same experiment with and without replay, on the same base models, seeds and held-out problems: how " +
 				"much compute does each need to reach an accuracy that is fixed before the run? Compute is counted " +
 				"by formula: B(1 + μ) an update without replay, B(1 + W/T) with.",
-			"Both arms are run at the same learning rates, and each is judged at its best. No seed has a say in the " +
-				"rate at which it is judged: on each seed the rate is the one with the least median compute to the " +
-				"target on the other seeds; among equals, and if none reaches the target, the most accurate over the " +
-				"run. A rate of 5e-4 was run with seeds 1 to 5 as well. It was best for neither arm and is left out " +
-				"to save time. The split (5,3) was chosen by pilot runs on a seed that is not among the study's. The " +
-				"source's split, (6,2), is shown with the two arms but not judged.",
+			"Each arm has the learning rate that was best for it on base models that judge nothing. The split (5,3) was " +
+				"chosen by runs on a seed that is not among the study's. The source's split, (6,2), is shown with the two " +
+				"arms but not judged.",
 			aboutSearch(savingsBatch, savingsCompute) + " The batch is twice that of the other studies, so that " +
 				"stability limits the learning rate, not the noise of a batch.",
-			"A seed's ratio is 0 if only the arm with replay reached the target, and infinite if only the other did. " +
-				"A seed on which neither did is left out.",
+			"A ratio is 0 if only the run with replay reached the target, and infinite if only the other did. Where neither " +
+				"did there is none.",
 		},
-		Arms:  func(o Options) []Arm { return append(append(savingsQueues(o), savingsBuffers(o)...), savingsOther(o)) },
-		Judge: judgeSavings,
+		Pilots: savingsPilots, Arms: savingsArms, Judge: judgeSavings,
 	}
 }
 
@@ -38,12 +32,13 @@ const (
 	savingsCapacity = 2 * savingsBatch
 	savingsCompute  = 20
 	savingsEvery    = 1
-	savingsTarget   = 0.65
-	savingsBuffer   = "replay"
+	savingsTarget   = 0.36
+	savingsNone     = "without replay"
+	savingsBuffer   = "with replay"
 )
 
-// savingsRates are the learning rates of both arms, ascending.
-func savingsRates() []float64 { return []float64{7e-4, 1e-3} }
+// savingsRates are the learning rates that both arms choose among, ascending.
+func savingsRates() []float64 { return []float64{5e-4, 7e-4, 1e-3} }
 
 // savingsSplit is the split of the arm with replay, sourceSplit that of [ER] fig. 1.
 func savingsSplit() split { return split{5, 3} }
@@ -69,77 +64,68 @@ func savingsConfig(o Options, s split, rate float64) run.Config {
 	return c
 }
 
-func savingsQueues(o Options) []Arm {
-	var arms []Arm
-	for _, rate := range savingsRates() {
-		c := savingsConfig(o, queueSplit(), rate)
-		c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*savingsBatch
-		arms = append(arms, Arm{rateName(queueName, rate), c})
-	}
-	return arms
+// savingsQueue is the configuration without replay.
+func savingsQueue(o Options, rate float64) run.Config {
+	c := savingsConfig(o, queueSplit(), rate)
+	c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*savingsBatch
+	return c
 }
 
-func savingsBuffers(o Options) []Arm {
-	var arms []Arm
+// savingsPilots choose the learning rates.
+func savingsPilots(o Options) []Pilot {
+	queue, buffer := Pilot{Name: "learning rate without replay", by: meanOver(1)},
+		Pilot{Name: "learning rate with replay", by: meanOver(1)}
 	for _, rate := range savingsRates() {
-		arms = append(arms, Arm{rateName(savingsBuffer, rate), savingsConfig(o, savingsSplit(), rate)})
+		queue.Arms = append(queue.Arms, Arm{rateName(savingsNone, rate), savingsQueue(o, rate)})
+		buffer.Arms = append(buffer.Arms, Arm{rateName(savingsBuffer, rate), savingsConfig(o, savingsSplit(), rate)})
 	}
-	return arms
+	return []Pilot{queue, buffer}
 }
 
-// savingsOther is the source's split, at the highest rate.
-func savingsOther(o Options) Arm {
-	rate := slices.Max(savingsRates())
-	return Arm{rateName(fmt.Sprintf("%s, %s", savingsBuffer, sourceSplit()), rate),
-		savingsConfig(o, sourceSplit(), rate)}
+// savingsArms are the two arms that are judged, and the source's split at the rate with replay.
+func savingsArms(o Options) []Arm {
+	pilots := savingsPilots(o)
+	queue, buffer := o.choice(pilots[0]).Config, o.choice(pilots[1]).Config
+	return []Arm{{savingsNone, queue}, {savingsBuffer, buffer}, {fmt.Sprintf("%s, %s", savingsBuffer, sourceSplit()),
+		sourceSplit().set(buffer)}}
 }
 
 func judgeSavings(f *Found) (Judgement, error) {
-	queues, buffers := f.of(savingsQueues(f.Options)...), f.of(savingsBuffers(f.Options)...)
-	queue, buffer := tuned("without replay", queues), tuned("with replay", buffers)
+	queue, buffer := f.Arms[0], f.Arms[1]
 	target, gamma := buffer.Config.Evaluate.Target, bufferUnit(buffer.Config)/unit(buffer.Config)
-	cost := ratio(buffer.Runs, queue.Runs, toTarget)
-	var saved []float64
-	for _, v := range cost.values {
-		saved = append(saved, 1-v)
-	}
-	saving := estimateOf("the saving", percent, saved)
-	higher, everywhere, steps := aheadEverywhere(buffer.Runs, queue.Runs)
+	cost := ratio(buffer, queue, toTarget)
+	measured := fmt.Sprintf("Compute to pass@1 of %g, with replay over without", target)
 	const er1 = "[ER] fig. 1"
 	return f.judge([]claim{
 		{
 			source: er1, text: "With a well-chosen buffer the same accuracy takes less compute.", by: cost.is(below(1)),
-			measured: fmt.Sprintf("Compute to pass@1 of %g, with replay over without", target),
-			more: fmt.Sprintf("Ratio of the median curves: %s. Learning rates, each chosen on the other seeds: %s "+
-				"without replay, %s with.",
-				times(curvesRatio(buffer.Runs, queue.Runs)), queue.rates(), buffer.rates()),
+			measured: measured,
+			more: fmt.Sprintf("Ratio of the median curves: %s. Learning rates: %g without replay, %g with.",
+				times(curvesRatio(buffer, queue)), queue.Config.Learner.LearningRate, buffer.Config.Learner.LearningRate),
 		},
 		{
-			source: er1 + ", up to 40%", by: saving.is(atLeast(savingsGoal())), measured: "Saving",
+			source: er1 + ", up to 40%", by: cost.is(atMost(1 - savingsGoal())), measured: measured,
 			text: fmt.Sprintf("The saving is %s or more, 1 − γ of the source's %s.", percent(savingsGoal()),
 				sourceSplit()),
 		},
 		{
-			source: "[ER] §2", by: saving.is(atLeast(1 - gamma)), measured: "Saving",
+			source: "[ER] §2", by: cost.is(atMost(gamma)), measured: measured,
 			text: fmt.Sprintf("An update with replay teaches as much as one without: the saving is 1 − γ = %s or "+
 				"more at %s, where it costs γ = %.3f of one.", percent(1-gamma), savingsSplit(), gamma),
 		},
 		{
-			source: er1, text: "Whatever the compute, the accuracy with replay is higher.", by: higher.is(everywhere),
-			measured: "Mean accuracy over the run, with replay less without", more: steps,
-			why: "The claim holds if the 95% bootstrap interval of the difference in mean accuracy over the run lies " +
-				"above 0 and the median difference is below 0 at no step of the grid. It does not hold if the " +
-				"interval of the difference lies below 0 at two steps in a row; at one of so many steps it may by " +
-				"chance.",
+			source: er1, text: "Whatever the compute, the accuracy with replay is higher.",
+			by: ahead(buffer, queue), measured: "Mean pass@1 over each quarter of the budget, with replay less " +
+				"without",
 		},
 		{
 			source: er1, text: "Runs without replay are less stable.",
-			by:       difference(queue.Runs, buffer.Runs, fall).is(above(0)),
-			measured: "Greatest fall below a run's own best, without replay less with",
+			by:       difference(queue, buffer, unsteady).is(above(0)),
+			measured: "How unsteady a run is, without replay less with",
 			more: fmt.Sprintf("Crashed: %d of %d runs without, %d of %d with.",
-				queue.crashes(), len(queue.Runs.Runs), buffer.crashes(), len(buffer.Runs.Runs)),
+				queue.crashes(), len(queue.Runs), buffer.crashes(), len(buffer.Runs)),
 		},
-	}, savingsPage(queue, buffer, queues, append(buffers, f.Of(savingsOther(f.Options).Name)))...)
+	}, savingsPage(f.Arms, target)...)
 }
 
 // curvesRatio is the compute at which the median curve of arm a reaches the target over that of b.
@@ -154,106 +140,24 @@ func curvesRatio(a, b Runs) float64 {
 	return to(a) / to(b)
 }
 
-// aheadEverywhere compares two arms at every step of compute: the difference over the run, the rule that asks of the
-// steps as well, and a sentence about them.
-func aheadEverywhere(a, b Runs) (estimate, rule, string) {
-	steps, behind, clearly, row, longest := grid(a.Config, 1), 0, 0, 0, 0
-	for _, g := range steps {
-		d := difference(a, b, accuracyAtStep(g))
-		if d.median < 0 {
-			behind++
-		}
-		if d.high < 0 {
-			clearly++
-			row++
-		} else {
-			row = 0
-		}
-		longest = max(longest, row)
+// ahead asks of each quarter of the budget that arm a is more accurate than b.
+func ahead(a, b Runs) (tests []test) {
+	for i := range 4 {
+		from, to := float64(i)/4, float64(i+1)/4
+		tests = append(tests, difference(a, b, meanBetweenShares(from, to)).named(
+			fmt.Sprintf("%s to %s", percent(from), percent(to)), above(0)))
 	}
-	r := rule{decide: func(low, _ float64) results.Verdict { return verdict(low > 0 && behind == 0, longest >= 2) }}
-	return difference(a, b, meanOver(1)), r, fmt.Sprintf("The median difference is below 0 at %d of %d steps of the "+
-		"grid, its interval at %d.",
-		behind, len(steps), clearly)
+	return tests
 }
 
-// atBest is a family of arms that differ in their learning rate, as it is judged: on each seed, the run at the best
-// rate.
-type atBest struct {
-	Runs
-	at []float64 // the rate of each run
-}
-
-// tuned picks, on each seed, the run at the rate that is best on the other seeds; a single seed has no others.
-func tuned(name string, family []Runs) atBest {
-	t := atBest{Runs: Runs{Arm: Arm{name, family[0].Config}}}
-	seeds := seedsOf(family...)
-	for _, seed := range seeds {
-		leaveOut := seed
-		if len(seeds) == 1 {
-			leaveOut = 0
-		}
-		a := soonest(family, leaveOut)
-		if r := a.Seed(seed); r != nil {
-			t.Runs.Runs, t.at = append(t.Runs.Runs, r), append(t.at, a.Config.Learner.LearningRate)
-		}
-	}
-	return t
-}
-
-// soonest returns the arm with the least median compute to the target over all seeds but one (0: over all), the most
-// accurate over the run among equals.
-func soonest(arms []Runs, leaveOut uint64) Runs {
-	compute := func(a Runs) float64 {
-		if v := a.without(leaveOut).median(toTarget); !math.IsNaN(v) {
-			return v
-		}
-		return math.Inf(1)
-	}
-	least := math.Inf(1)
-	for _, a := range arms {
-		least = min(least, compute(a))
-	}
-	equal := slices.DeleteFunc(slices.Clone(arms), func(a Runs) bool { return compute(a) != least })
-	return highest(equal, meanOver(1), leaveOut)
-}
-
-// rates writes how many seeds are judged at which rate.
-func (t atBest) rates() string {
-	count := make(map[float64]int)
-	for _, rate := range t.at {
-		count[rate]++
-	}
-	var list []string
-	for _, rate := range slices.Sorted(maps.Keys(count)) {
-		text := fmt.Sprintf("%g", rate)
-		if len(count) > 1 {
-			text += fmt.Sprintf(" (%d of %d seeds)", count[rate], len(t.at))
-		}
-		list = append(list, text)
-	}
-	return sortedNames(list)
-}
-
-// rateOn writes the rate at which a seed is judged.
-func (t atBest) rateOn(seed uint64) string {
-	i := slices.IndexFunc(t.Runs.Runs, func(r *results.Run) bool { return r.Seed == seed })
-	if i < 0 {
-		return missing
-	}
-	return fmt.Sprintf("%g", t.at[i])
-}
-
-func savingsPage(queue, buffer atBest, queues, buffers []Runs) []results.Section {
-	target, x := buffer.Config.Evaluate.Target, inUpdates(buffer.Arm)
-	both := lines(0, queue.Runs, buffer.Runs)
-	every := slices.Concat(queues, buffers)
+func savingsPage(arms []Runs, target float64) []results.Section {
+	queue, buffer := arms[0], arms[1]
+	x, both := inUpdates(queue.Arm), lines(0, queue, buffer)
 	inBuffer := byCompute("compute, in updates with replay", bufferUnit(buffer.Config))
 	return []results.Section{
 		{
 			Title: "Accuracy against compute",
-			Text: []string{"Lines are medians over seeds, bands quartiles. Each seed is shown at the learning rate " +
-				"that is best on the other seeds."},
+			Text:  []string{"Lines are medians over seeds, bands quartiles."},
 			Figures: []results.Figure{withTarget(medianFigure("Both arms at their best learning rate", "", x, both...),
 				target)},
 			Grids: []results.Grid{savingsTable(queue, buffer)},
@@ -266,31 +170,24 @@ func savingsPage(queue, buffer atBest, queues, buffers []Runs) []results.Section
 					inBuffer, both...), target),
 				withTarget(seedFigure("Every seed", "", x, both...), target),
 			},
-		},
-		{
-			Title: "Learning rates",
-			Figures: []results.Figure{withTarget(medianFigure("Every learning rate", "", x, lines(0, every...)...),
-				target)},
-			Grids: []results.Grid{armsTable("Every learning rate", every...)},
+			Grids: []results.Grid{armsTable("Arms", arms...)},
 		},
 	}
 }
 
 // savingsTable shows the cost of the target on each seed.
-func savingsTable(queue, buffer atBest) results.Grid {
+func savingsTable(queue, buffer Runs) results.Grid {
 	g := results.Grid{
 		Title: "By seed", Note: "Compute to the target in updates without replay.",
 		Columns: []string{
-			"seed", "without replay", "with replay", "ratio", "best pass@1 without", "best pass@1 with", "rate without",
-			"rate with",
+			"seed", "base model", "without replay", "with replay", "ratio", "mean pass@1 without", "mean pass@1 with",
 		},
 	}
-	for _, seed := range seedsOf(queue.Runs, buffer.Runs) {
+	for _, seed := range seedsOf(queue, buffer) {
 		q, b := queue.on(seed, toTarget), buffer.on(seed, toTarget)
 		g.Rows = append(g.Rows, []string{
-			fmt.Sprint(seed), updates(q), updates(b), times(b / q), points(queue.on(seed, best)),
-			points(buffer.on(seed, best)),
-			queue.rateOn(seed), buffer.rateOn(seed),
+			fmt.Sprint(seed), fmt.Sprint(baseOf(seed)), updates(q), updates(b), times(b / q),
+			points(queue.on(seed, meanOver(1))), points(buffer.on(seed, meanOver(1))),
 		})
 	}
 	return g

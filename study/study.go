@@ -7,9 +7,9 @@
 // All studies of a folder share a pool of runs, each under a digest of its configuration. A finished run is never
 // repeated, whichever study asks for it; an interrupted run resumes from its checkpoint.
 //
-// The statistics are those of docs/METHODS.md, Evaluation: medians and quartiles over seeds, claims from four seeds up,
-// and no interpolation of where a target was reached. A run that fails or diverges stays in the study and counts as a
-// loss.
+// The statistics are those of docs/METHODS.md, Evaluation. The runs of a study begin with three base models, in turn by
+// seed, and arms are compared seed by seed: what is found holds for these base models. A run that fails or diverges
+// stays in the study and counts as a loss.
 package study
 
 import (
@@ -29,6 +29,8 @@ type Study struct {
 	Source string   // [ER] fig. 3
 	Lead   []string // the question and the method, at the top of the page
 
+	// Pilots returns what is chosen before the study's runs; nil: nothing.
+	Pilots func(Options) []Pilot
 	// Arms returns the configurations to run, with unique names. The runner adds the seeds.
 	Arms func(Options) []Arm
 	// Judge returns what the runs show.
@@ -39,7 +41,20 @@ type Study struct {
 type Options struct {
 	Seeds int  // of every arm, from 1
 	Quick bool // a rehearsal: every arm ends within seconds, and the study makes no claim
+
+	chosen map[string]int // by pilot: the number of the arm; nil: not yet, the first stands for it
 }
+
+// Pilot is a choice among arms, made by runs that judge nothing: they have seeds and base models of their own. The arm
+// with the highest mean of the measure is chosen.
+type Pilot struct {
+	Name string // what is chosen: learning rate without replay
+	Arms []Arm
+	by   measure
+}
+
+// choice returns the arm that a pilot chose.
+func (o Options) choice(p Pilot) Arm { return p.Arms[o.chosen[p.Name]] }
 
 // Arm is a configuration of a study.
 type Arm struct {
@@ -64,6 +79,21 @@ type Runs struct {
 type Judgement struct {
 	Findings []results.Finding
 	Sections []results.Section
+}
+
+// A study has three base models. Runs are compared on the same one. The seeds of pilots count from beyond those of
+// studies, and so do their base models.
+const (
+	bases     = 3
+	pilotSeed = 1000
+)
+
+// baseOf returns the seed of the base model that a run begins with. The runs of seeds 1 to 3n have n runs on each.
+func baseOf(seed uint64) uint64 {
+	if seed > pilotSeed {
+		return pilotSeed + baseOf(seed-pilotSeed)
+	}
+	return (seed-1)%bases + 1
 }
 
 // Of returns the runs of an arm, which must be one of the study's.

@@ -51,9 +51,8 @@ func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, e
 	real := f.outcomes()
 	ranked := real.ranked(seedsOf(f.Arms...))
 	forecasts, problems := forecastsOf(f.Of(theoryShort).Runs, fitted, ranked)
-	ranks := real.estimate("the rank", func(v float64) string { return words.Fixed(v, 1) }, ranked, forecasts,
-		forecast.rank)
-	orders := real.estimate("the rank correlation", times, ranked, forecasts, forecast.order)
+	ranks := real.worth("the rank", func(v float64) string { return words.Fixed(v, 1) }, forecasts, forecast.rank)
+	orders := real.worth("the rank correlation", times, forecasts, forecast.order)
 	bestFifth := max(math.Floor(bestShare*float64(len(ranked))), 1)
 	var chosen []string
 	for _, c := range forecasts {

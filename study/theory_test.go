@@ -41,8 +41,8 @@ func judgedBy(t *testing.T, o Options, w world, fitted func(*results.Run) (fit, 
 }
 
 func TestTheTheoryHoldsIfItOrdersTheGrid(t *testing.T) {
-	with := judgedBy(t, Options{Seeds: 4}, ordered(func(uint64) float64 { return 1 }), flatFit)
-	against := judgedBy(t, Options{Seeds: 4}, ordered(func(uint64) float64 { return -1 }), flatFit)
+	with := judgedBy(t, Options{Seeds: 12}, ordered(func(uint64) float64 { return 1 }), flatFit)
+	against := judgedBy(t, Options{Seeds: 12}, ordered(func(uint64) float64 { return -1 }), flatFit)
 	for i := range with.Findings {
 		if got := with.Findings[i]; got.Verdict != results.Holds {
 			t.Errorf("in its order: %s: %s", got.Verdict, got.Found)
@@ -51,13 +51,13 @@ func TestTheTheoryHoldsIfItOrdersTheGrid(t *testing.T) {
 			t.Errorf("against it: %s: %s", got.Verdict, got.Found)
 		}
 	}
-	if got := with.Findings[0].Found; !strings.Contains(got, "among 10: 1.0 (4 seeds") {
+	if got := with.Findings[0].Found; !strings.Contains(got, "among 10: 1.0 (12 runs") {
 		t.Error(got)
 	}
 	if got := with.Findings[0].Why; !strings.Contains(got, "The best fifth of 10 cells ends at rank 2.") {
 		t.Error(got)
 	}
-	if got := against.Findings[0].Found; !strings.Contains(got, "among 10: 10.0 (4 seeds") {
+	if got := against.Findings[0].Found; !strings.Contains(got, "among 10: 10.0 (12 runs") {
 		t.Error(got)
 	}
 }
@@ -72,7 +72,7 @@ func TestDisagreeingShortRunsDecideNothing(t *testing.T) {
 		}
 		return x, nil
 	}
-	for i, x := range judgedBy(t, Options{Seeds: 4}, ordered(func(uint64) float64 { return 1 }), steep).Findings {
+	for i, x := range judgedBy(t, Options{Seeds: 12}, ordered(func(uint64) float64 { return 1 }), steep).Findings {
 		if x.Verdict != results.CannotTell {
 			t.Errorf("finding %d: %s: %s", i, x.Verdict, x.Found)
 		}
@@ -82,7 +82,7 @@ func TestDisagreeingShortRunsDecideNothing(t *testing.T) {
 // One fit recommends alike on every seed; what is uncertain is the order of the cells, which turns with the seed.
 func TestAGridThatChangesWithTheSeedDecidesNothing(t *testing.T) {
 	shifting := ordered(func(seed uint64) float64 { return 1 - 2*float64(seed%2) })
-	for i, x := range judgedBy(t, Options{Seeds: 4}, shifting, flatFit).Findings {
+	for i, x := range judgedBy(t, Options{Seeds: 12}, shifting, flatFit).Findings {
 		if x.Verdict != results.CannotTell {
 			t.Errorf("finding %d: %s: %s", i, x.Verdict, x.Found)
 		}
@@ -96,8 +96,8 @@ func TestAShortRunThatCannotBeMeasuredIsReportedAndLeftOut(t *testing.T) {
 		}
 		return flatFit(r)
 	}
-	j := judgedBy(t, Options{Seeds: 4}, ordered(func(uint64) float64 { return 1 }), broken)
-	if j.Findings[0].Verdict != results.CannotTell || !strings.Contains(j.Findings[0].Found, "3 seeds") {
+	j := judgedBy(t, Options{Seeds: 12}, ordered(func(uint64) float64 { return 1 }), broken)
+	if j.Findings[0].Verdict != results.Holds || !strings.Contains(j.Findings[0].Found, "11 runs") {
 		t.Errorf("%s: %s", j.Findings[0].Verdict, j.Findings[0].Found)
 	}
 	if told := j.Sections[0].Text; len(told) != 1 || told[0] != "Seed 2: the table is empty." {
@@ -114,7 +114,7 @@ func TestCellsThatMissTheTargetAreRankedByAccuracy(t *testing.T) {
 		}
 		return b
 	}
-	f := foundIn(theory(), Options{Seeds: 4}, w)
+	f := foundIn(theory(), Options{Seeds: 12}, w)
 	ranked := f.outcomes().ranked(seedsOf(f.Arms...))
 	want := []cell{{split{6, 2}, labBatch}, {split{4, 4}, 4 * labBatch}, {split{4, 4}, labCapacity}}
 	if got := ranked[:3]; !slices.Equal(got, want) {

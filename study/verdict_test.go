@@ -1,9 +1,7 @@
 package study
 
 import (
-	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -81,7 +79,7 @@ func drawn(a Arm, sampler string) float64 {
 
 func split44(a Arm) bool { return a.Config.Pipeline.Trainers == 4 }
 
-func level(b *behaviour, v float64)      { b.level += 0.02 * v }
+func levelBy(b *behaviour, v float64)    { b.level += 0.02 * v }
 func speed(b *behaviour, v float64)      { b.speed *= math.Exp(0.3 * v) }
 func dropBy(b *behaviour, v float64)     { b.drop = 0.2 + 0.02*v }
 func clockBy(b *behaviour, v float64)    { b.clock = math.Exp(0.2 * v) }
@@ -119,8 +117,8 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 
 		{bufferSize(), 0, opposite(following(logCapacity, speed))},
 		{bufferSize(), 1, opposite(following(logCapacity, dropBy))},
-		{bufferSize(), 2, following(where(logCapacity, replays), level)},
-		{bufferSize(), 3, following(ifReplay, level)},
+		{bufferSize(), 2, following(where(logCapacity, replays), levelBy)},
+		{bufferSize(), 3, following(ifReplay, levelBy)},
 		{bufferSize(), 4, [3]world{
 			trained(func(b *behaviour) { b.level -= 0.01 }), trained(func(b *behaviour) { b.level -= 0.1 }),
 			func(a Arm, seed uint64) behaviour {
@@ -129,27 +127,27 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 				return b
 			},
 		}},
-		{bufferSize(), 5, opposite(following(where(one, split44), level))},
+		{bufferSize(), 5, opposite(following(where(one, split44), levelBy))},
 		{bufferSize(), 6, following(ifReplay, passGainBy)},
 		{bufferSize(), 7, [3]world{
-			following(ifReplay, passGainBy)[0], following(ifReplay, level)[0], // which raises pass@k as much as pass@1
+			following(ifReplay, passGainBy)[0], following(ifReplay, levelBy)[0], // which raises pass@k as much as pass@1
 			following(ifReplay, passGainBy)[2],
 		}},
 
-		{pareto(), 0, following(ifReplay, level)},
+		{pareto(), 0, following(ifReplay, levelBy)},
 		{pareto(), 1, following(where(rate, func(a Arm) bool { return !replays(a) }), dropBy)},
 		{pareto(), 2, following(func(a Arm) float64 { return 1 - ifReplay(a) }, dropBy)},
 
-		{variants(), 0, following(where(one, func(a Arm) bool { return a.Config.Replay.PositiveFraction > 0 }), level)},
+		{variants(), 0, following(where(one, func(a Arm) bool { return a.Config.Replay.PositiveFraction > 0 }), levelBy)},
 		{variants(), 1, following(func(a Arm) float64 { // beside δ = 0, whatever the others do
 			return where(one, named(asymre))(a) + 3*where(one, named("grpo, positive"))(a)
-		}, level)},
+		}, levelBy)},
 
 		{offPoliciness(), 0, opposite(following(delay, speed))},
 		{offPoliciness(), 1, opposite(following(where(one,
 			func(a Arm) bool { return a.Config.Pipeline.PublishEvery > 1 }), dropBy))},
 		{offPoliciness(), 2, following(where(one, func(a Arm) bool { return a.Config.Pipeline.PublishEvery > 1 }),
-			level)},
+			levelBy)},
 
 		{wallTime(), 0, opposite(following(ifReplay, clockBy))},
 		{wallTime(), 1, [3]world{
@@ -201,11 +199,11 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 			return named(unweighted)(a) && a.Config.Pipeline.WeightTransfer > 0
 		}), func(b *behaviour, v float64) { b.level -= 0.1 * v })},
 		{corrections(), 3, following(where(one, named(clipped)), func(b *behaviour, v float64) { b.drop = 0.2 + 0.1*v })},
-		{corrections(), 4, following(where(one, named(cispo)), level)},
+		{corrections(), 4, following(where(one, named(cispo)), levelBy)},
 	}
 	for _, c := range cases {
 		for i, want := range []results.Verdict{results.Holds, results.DoesNotHold, results.CannotTell} {
-			j := judged(t, c.study, Options{Seeds: 4}, c.worlds[i])
+			j := judged(t, c.study, Options{Seeds: 12}, c.worlds[i])
 			if got := j.Findings[c.finding]; got.Verdict != want {
 				t.Errorf("%s, finding %d: %q: %s, want %s\n%s\n%s", c.study.Name, c.finding, got.Claim, got.Verdict,
 					want, got.Found, got.Why)
@@ -230,29 +228,17 @@ func measuredMu(set func(b *behaviour, v float64)) [3]world {
 	}
 }
 
-func TestPrintedReplayRatiosAreComparedWithMeasuredOnes(t *testing.T) {
-	printed := func(a Arm) float64 {
-		for i, s := range labSplits() {
-			if a.Config.Pipeline.Trainers == s.trainers {
-				return printedReplayRatios()[i]
-			}
-		}
-		panic(a.Name)
-	}
-	for want, uses := range map[results.Verdict]func(Arm, uint64) float64{
-		results.Holds:       func(a Arm, _ uint64) float64 { return printed(a) },
-		results.DoesNotHold: func(a Arm, _ uint64) float64 { return expectedReplayRatio(a.Config) },
-		results.CannotTell:  func(a Arm, seed uint64) float64 { return printed(a) * (1 + 0.2*alternating(seed)) },
-	} {
-		w := func(a Arm, seed uint64) behaviour { b := usual(); b.uses = uses(a, seed); return b }
-		if got := judged(t, mu(), Options{Seeds: 4}, w).Findings[2]; got.Verdict != want {
-			t.Errorf("%s, want %s: %s", got.Verdict, want, got.Found)
-		}
+// The printed ratios do not fit the source's own formula, whatever the clock measures.
+func TestPrintedReplayRatiosAreCheckedAgainstTheirFormula(t *testing.T) {
+	j := judged(t, mu(), Options{Seeds: 12}, func(Arm, uint64) behaviour { b := usual(); b.uses = 5.6; return b })
+	if got := j.Findings[2]; got.Verdict != results.DoesNotHold || !got.Check ||
+		!strings.Contains(got.Found, "(5,3): printed 5.6, formula 4.10, the virtual clock 5.60") {
+		t.Errorf("%s: %s", got.Verdict, got.Found)
 	}
 }
 
 func TestTheErratumOfTable2IsFoundByArithmetic(t *testing.T) {
-	got := new(Found).decide(gammaClaim())
+	got := new(Found).finding(gammaClaim(), false)
 	if got.Verdict != results.DoesNotHold || !strings.Contains(got.Found, "(6,2), printed 0.41, computed 0.510") {
 		t.Errorf("%s: %s", got.Verdict, got.Found)
 	}
@@ -274,7 +260,7 @@ func studiesOfER() []Study {
 func TestFewSeedsAndRehearsalsMakeNoClaim(t *testing.T) {
 	clear := following(ifReplay, func(b *behaviour, v float64) { b.speed *= math.Exp(v); b.level += 0.05 * v })[0]
 	for _, s := range studiesOfER() {
-		for _, o := range []Options{{Seeds: 1}, {Seeds: 3}, {Seeds: 5, Quick: true}} {
+		for _, o := range []Options{{Seeds: 1}, {Seeds: 7}, {Seeds: 12, Quick: true}} {
 			for _, x := range judged(t, s, o, clear).Findings {
 				if strings.HasPrefix(x.Why, "Arithmetic") {
 					continue
@@ -292,8 +278,8 @@ func cautious(why string, o Options) bool {
 	if o.Quick {
 		return strings.HasPrefix(why, "A rehearsal makes no claim. ")
 	}
-	return strings.HasPrefix(why, "A claim needs 4 seeds that have the runs to compare; there are ") || o.Seeds == 1 &&
-		strings.HasPrefix(why, "No seed has ")
+	return strings.HasPrefix(why, "A claim needs 8 runs, or pairs of runs; there are ") ||
+		strings.HasPrefix(why, "There are no runs to compare. ")
 }
 
 func TestStudiesCopeWithFailedAndMissingRuns(t *testing.T) {
@@ -342,42 +328,12 @@ func TestStudiesCopeWithFailedAndMissingRuns(t *testing.T) {
 
 func TestFailedRunsCountAsUnstable(t *testing.T) {
 	w := notTrained(func(b *behaviour) { b.failsAt = 0.8 })
-	j := judged(t, savings(), Options{Seeds: 4}, w)
+	j := judged(t, savings(), Options{Seeds: 12}, w)
 	if x := j.Findings[4]; x.Verdict != results.Holds {
 		t.Errorf("%q: %s, want %s: %s", x.Claim, x.Verdict, results.Holds, x.Found)
 	}
-	if !strings.Contains(j.Findings[4].Found, "Crashed: 4 of 4 runs without, 0 of 4 with.") {
+	if !strings.Contains(j.Findings[4].Found, "Crashed: 12 of 12 runs without, 0 of 12 with.") {
 		t.Error(j.Findings[4].Found)
-	}
-}
-
-func TestSavingsJudgesEachArmAtItsBestLearningRate(t *testing.T) {
-	best := map[bool]float64{false: savingsRates()[1], true: savingsRates()[0]}
-	w := func(a Arm, _ uint64) behaviour {
-		b := usual()
-		if a.Config.Learner.LearningRate == best[replays(a)] {
-			b.speed *= 2
-		}
-		return b
-	}
-	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[0]
-	want := fmt.Sprintf("Learning rates, each chosen on the other seeds: %g without replay, %g with.",
-		best[false], best[true])
-	if !strings.HasSuffix(x.Found, want) || x.Verdict != results.DoesNotHold {
-		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
-	}
-}
-
-func TestIfNoLearningRateReachesTheTargetTheMostAccurateIsTaken(t *testing.T) {
-	w := func(a Arm, _ uint64) behaviour {
-		b := usual()
-		b.level = 0.4 + 100*a.Config.Learner.LearningRate
-		return b
-	}
-	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[0]
-	if want := fmt.Sprintf(", %g with.", slices.Max(savingsRates())); !strings.HasSuffix(x.Found, want) ||
-		x.Verdict != results.CannotTell {
-		t.Errorf("%s: %s, want %s", x.Verdict, x.Found, want)
 	}
 }
 
@@ -391,22 +347,21 @@ func TestReplayBehindAtFirstIsNotAheadEverywhere(t *testing.T) {
 		}
 		return b
 	}
-	x := judged(t, savings(), Options{Seeds: 4}, w).Findings[3]
-	if x.Verdict != results.CannotTell || strings.Contains(x.Found, "below 0 at 0 of") ||
-		!strings.HasPrefix(x.Found, "Mean accuracy over the run, with replay less without: +0.0") {
+	x := judged(t, savings(), Options{Seeds: 12}, w).Findings[3]
+	if x.Verdict != results.CannotTell || !strings.Contains(x.Found, "75% to 100%: +0.06") {
 		t.Errorf("%s: %s", x.Verdict, x.Found)
 	}
 }
 
 func TestAnEqualGainByClockCountsAsAtLeastAsMuch(t *testing.T) {
-	if x := judged(t, wallTime(), Options{Seeds: 4},
+	if x := judged(t, wallTime(), Options{Seeds: 12},
 		trained(func(*behaviour) {})).Findings[0]; x.Verdict != results.Holds {
 		t.Errorf("%s: %s", x.Verdict, x.Found)
 	}
 }
 
 func TestSchedulesHaveNoTarget(t *testing.T) {
-	f := foundIn(wallTime(), Options{Seeds: 4}, trained(func(*behaviour) {}))
+	f := foundIn(wallTime(), Options{Seeds: 12}, trained(func(*behaviour) {}))
 	for _, row := range stallTable(f.of(learningArms(f.Options)...), f.of(stallArms(f.Options)...)).Rows {
 		if reached := row[len(row)-1]; strings.HasPrefix(row[0], "schedule") != (reached == missing) {
 			t.Errorf("%s reaches the target at %s", row[0], reached)

@@ -69,14 +69,14 @@ func judgeWallTime(f *Found) (Judgement, error) {
 		{
 			source: "[ER] figs. 10, 11", text: "On the same GPUs, replay gains at least as much by the clock as by " +
 				"compute.",
-			by: ratio(shared, wide, clockPerCompute).is(atMost(1)), measured: "Clock per compute at (6,2), with " +
+			by: ratio(shared, wide, clockPerCompute).is(atMost(1)), check: true, measured: "Clock per compute at (6,2), with " +
 				"replay over without",
 			more: fmt.Sprintf("To the target: clock %s, compute %s.", ratio(shared, wide, clockToTarget),
 				ratio(shared, wide, toTarget)),
 		},
 		{
 			source: appD, text: "A queue stalls GPUs even at W/T = μ.",
-			by:       estimateOf("the share stalled", percentFine, queue.over(stalled)).is(above(perfect + startStall)),
+			by: quantity(queue, stalled, "the share stalled", percentFine).is(above(perfect + startStall)), check: true,
 			measured: fmt.Sprintf("Share of GPU time stalled at %s", queueSplit()),
 			more: fmt.Sprintf("As %g is not μ = %g, %s would be stalled with perfect timing.",
 				queueSplit().ratio(), mu, percentFine(perfect)),
@@ -84,12 +84,12 @@ func judgeWallTime(f *Found) (Judgement, error) {
 		},
 		{
 			source: appD, text: "Rewards of variable latency make a queue stall more.",
-			by:       fine(difference(slowQueue, queue, stalled)).is(above(0)),
+			by: fine(difference(slowQueue, queue, stalled)).is(above(0)), check: true,
 			measured: fmt.Sprintf("Share of GPU time stalled with slow rewards less without, at %s", queueSplit()),
 		},
 		{
 			source: appD, text: "A buffer attenuates the stalls at W/T = μ.",
-			by:       fine(difference(queue, buffer, stalled)).is(above(0)),
+			by: fine(difference(queue, buffer, stalled)).is(above(0)), check: true,
 			measured: fmt.Sprintf("Share of GPU time stalled in a queue less that in a buffer, at %s", queueSplit()),
 			more:     fmt.Sprintf("With slow rewards: %s.", fine(difference(slowQueue, slowBuffer, stalled))),
 		},
