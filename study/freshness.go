@@ -197,6 +197,17 @@ func (f *Found) freshRuns(easy bool) []freshRuns {
 	return list
 }
 
+// tauPilot chooses between the two τ in the middle.
+func tauPilot(o Options) Pilot {
+	p := Pilot{Name: "age decay τ", by: settled}
+	for _, a := range freshnessArms(o) {
+		if a.Name == tauArmName(freshTaus()[1]) || a.Name == tauArmName(freshTaus()[2]) {
+			p.Arms = append(p.Arms, a)
+		}
+	}
+	return p
+}
+
 // tauRuns returns the arms of the ablation of tau, ascending.
 func (f *Found) tauRuns() []Runs {
 	var arms []Runs
@@ -217,7 +228,7 @@ func judgeFreshness(f *Found) (Judgement, error) {
 	tasks, easy, taus := f.freshRuns(false), f.freshRuns(true), f.tauRuns()
 	task, none := tasks[0], f.Of(freshName(tasks[0].name, noWeights))
 	last := len(taus) - 1
-	middle := chosenDifference(taus[1:last], []Runs{taus[0], taus[last]}, settled)
+	middle := f.Of(f.choice(tauPilot(f.Options)).Name)
 	// onTasks tests a comparison on each of the tasks that are not easy.
 	onTasks := func(r rule, of func(freshRuns) estimate) []test {
 		var list []test
@@ -273,10 +284,12 @@ func judgeFreshness(f *Found) (Judgement, error) {
 		{
 			source: "[FP] figs. 5 and 8", text: "There is a best τ in the middle: with too little decay replay " +
 				"fails, with too much it gains less.",
-			by: middle.is(above(0)),
-			measured: fmt.Sprintf("%s on %s, the better τ of the middle (%s, %s) less the better of the ends (%s, "+
-				"%s), each chosen on the other seeds",
-				equalCompute, task.name, freshTaus()[1], freshTaus()[2], freshTaus()[0], freshTaus()[last]),
+			by: []test{
+				difference(middle, taus[0], settled).named("less "+taus[0].Name, above(0)),
+				difference(middle, taus[last], settled).named("less "+taus[last].Name, above(0)),
+			},
+			measured: fmt.Sprintf("%s on %s with τ = %s, chosen before between %s and %s", equalCompute, task.name,
+				middle.Config.Replay.AgeDecay, freshTaus()[1], freshTaus()[2]),
 		},
 		{
 			source: "[FP] fig. 5b", text: "Whatever the τ, replay is better than on-policy training.", by: eachTau,
@@ -285,13 +298,12 @@ func judgeFreshness(f *Found) (Judgement, error) {
 		{
 			source: weights, text: "Importance weights hardly change the best accuracy.",
 			by:       difference(task.fresh, none, level).is(within(0, alike)),
-			measured: fmt.Sprintf("Best pass@1 on %s with β from 0.4 to 1, less that without weights", task.name),
+			measured: fmt.Sprintf("Pass@1 reached on %s with β from 0.4 to 1, less that without weights", task.name),
 		},
 		{
 			source: weights, text: "Importance weights make late training more stable.",
-			by: difference(none, task.fresh, unsteady).is(above(0)),
-			measured: fmt.Sprintf("Greatest fall below the best so far, in the second half of training on %s, without "+
-				"weights less with", task.name),
+			by:       difference(none, task.fresh, unsteady).is(above(0)),
+			measured: fmt.Sprintf("How unsteady a run on %s is, without weights less with", task.name),
 		},
 	}, f.freshnessPage(append(tasks, easy...), taus)...)
 }

@@ -397,26 +397,6 @@ func sign(a, b float64) float64 {
 	}
 }
 
-// chosenDifference is how much more of a measure the best arm of one family has than that of another, seed by seed. The
-// best arm is chosen on the other seeds, so that a family gains nothing by being large.
-func chosenDifference(family, other []Runs, m measure) estimate {
-	return estimateOf("the difference", change, func(seed uint64) float64 {
-		return highest(family, m, seed).on(seed, m) - highest(other, m, seed).on(seed, m)
-	}, slices.Concat(family, other)...)
-}
-
-// highest returns the arm with the highest median of a measure over all seeds but one (0: over all seeds), the first
-// among equals.
-func highest(arms []Runs, m measure, leaveOut uint64) Runs {
-	top, at := math.Inf(-1), 0
-	for i, a := range arms {
-		if v := a.without(leaveOut).median(m); v > top {
-			top, at = v, i
-		}
-	}
-	return arms[at]
-}
-
 // format writes a value.
 type format func(float64) string
 

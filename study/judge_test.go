@@ -2,7 +2,6 @@ package study
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -169,48 +168,6 @@ func TestDifferencesPairRunsOfOneSeed(t *testing.T) {
 	if got := difference(a, b, level).pairs.Values(); len(got) != 2 || math.Abs(got[0]-0.1) > 1e-12 ||
 		math.Abs(got[1]+0.2) > 1e-12 {
 		t.Errorf("differences %v, want 0.1 and −0.2", got)
-	}
-}
-
-// TestAFamilyGainsNothingByBeingLarge has families of arms that differ by chance alone: picked on all seeds, the best
-// of many is ahead; picked on the other seeds, it is not.
-func TestAFamilyGainsNothingByBeingLarge(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	family := func(n int) []Runs {
-		arms := make([]Runs, n)
-		for i := range arms {
-			arms[i].Arm = short()
-			for seed := uint64(1); seed <= 5; seed++ {
-				p := make([]float64, 5)
-				for k := range p {
-					p[k] = rng.Float64()
-				}
-				arms[i].Runs = append(arms[i].Runs, noted(seed, true, p...))
-			}
-		}
-		return arms
-	}
-	var naive, honest, curves []float64
-	for range 200 {
-		many, few := family(20), family(1)
-		naive = append(naive, highest(many, last, 0).median(last)-highest(few, last, 0).median(last))
-		honest = append(honest, mean(chosenDifference(many, few, last).pairs.Values()))
-		curves = append(curves, mean(lead(many, few).pairs.Values()))
-	}
-	standardError := func(v []float64) float64 {
-		m, sum := mean(v), 0.0
-		for _, x := range v {
-			sum += (x - m) * (x - m)
-		}
-		return math.Sqrt(sum/float64(len(v)-1)) / math.Sqrt(float64(len(v)))
-	}
-	if mean(naive) < 0.2 {
-		t.Errorf("the best of twenty is only %v ahead: the test has no power", mean(naive))
-	}
-	for name, v := range map[string][]float64{"the choice": honest, "the curves": curves} {
-		if m, e := mean(v), standardError(v); math.Abs(m) > 4*e || e > 0.02 {
-			t.Errorf("%s: ahead by %v ± %v", name, m, e)
-		}
 	}
 }
 

@@ -11,7 +11,17 @@ func TestArmsOfEveryStudyAreValidAndNamedOnce(t *testing.T) {
 		for _, quick := range []bool{false, true} {
 			o := Options{Seeds: 12, Quick: quick}
 			names := make(map[string]bool)
-			for _, a := range s.Arms(o) {
+			arms := s.Arms(o)
+			if s.Pilots != nil {
+				for _, p := range s.Pilots(o) {
+					for _, a := range p.Arms {
+						if i := slices.IndexFunc(arms, func(b Arm) bool { return a.Name == b.Name }); i < 0 {
+							arms = append(arms, a)
+						}
+					}
+				}
+			}
+			for _, a := range arms {
 				j, err := newJob(a, 1)
 				if err == nil && !valid[j.digest] {
 					err, valid[j.digest] = a.Config.Validate(), true

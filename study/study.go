@@ -123,12 +123,6 @@ func (a Runs) Seed(seed uint64) *results.Run {
 	return a.Runs[i]
 }
 
-// without returns the arm without the run of a seed.
-func (a Runs) without(seed uint64) Runs {
-	a.Runs = slices.DeleteFunc(slices.Clone(a.Runs), func(r *results.Run) bool { return r.Seed == seed })
-	return a
-}
-
 // seedsOf returns the seeds that any of the arms has, ascending.
 func seedsOf(arms ...Runs) []uint64 {
 	var list []uint64

@@ -140,7 +140,7 @@ func TestEveryClaimIsDecidedRightly(t *testing.T) {
 
 		{variants(), 0, following(where(one, func(a Arm) bool { return a.Config.Replay.PositiveFraction > 0 }), levelBy)},
 		{variants(), 1, following(func(a Arm) float64 { // beside δ = 0, whatever the others do
-			return where(one, named(asymre))(a) + 3*where(one, named("grpo, positive"))(a)
+			return where(one, named(asymre))(a) + 3*where(one, named("grpo, δ"))(a)
 		}, levelBy)},
 
 		{offPoliciness(), 0, opposite(following(delay, speed))},
