@@ -33,6 +33,7 @@ type page struct {
 	Warnings    []string // what keeps the arms from being compared as they stand
 	Tally       string   // of the verdicts
 	Findings    []findingCard
+	Checks      []findingCard // which no learning decides
 	Lead        []string
 	Sections    []section
 	Build       string

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,7 +33,11 @@ func newSheetPage(s *results.Sheet) (*page, error) {
 	for _, f := range s.Findings {
 		card := findingCard{Finding: f}
 		card.Class, card.Sign = verdictLook(f.Verdict)
-		p.Findings = append(p.Findings, card)
+		if f.Check {
+			p.Checks = append(p.Checks, card)
+		} else {
+			p.Findings = append(p.Findings, card)
+		}
 	}
 	for _, part := range s.Sections {
 		p.Sections = append(p.Sections, section{
@@ -67,8 +72,9 @@ func verdictLook(v results.Verdict) (class, sign string) {
 	}
 }
 
-// tally counts the verdicts in words.
+// tally counts the verdicts on claims that learning decides, in words.
 func tally(findings []results.Finding) string {
+	findings = slices.DeleteFunc(slices.Clone(findings), func(f results.Finding) bool { return f.Check })
 	if len(findings) == 0 {
 		return ""
 	}

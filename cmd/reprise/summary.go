@@ -79,7 +79,11 @@ func (d *display) study(s *results.Study, dir string) {
 		d.printf("a rehearsal: it makes no claim\n")
 	}
 	for _, f := range s.Sheet.Findings {
-		d.printf("\n%s\n  claim    %s\n  found    %s\n  verdict  %s\n", f.Source, f.Claim, f.Found, f.Verdict)
+		kind := "claim"
+		if f.Check { // by arithmetic or the clock
+			kind = "check"
+		}
+		d.printf("\n%s\n  %s    %s\n  found    %s\n  verdict  %s\n", f.Source, kind, f.Claim, f.Found, f.Verdict)
 	}
 	for _, a := range s.Arms {
 		for _, why := range a.Failed {
