@@ -62,7 +62,8 @@ func onlyStandard() []string {
 
 // exceptions are the packages of such parts that may import modules all the same, by what their paths begin with.
 func exceptions() map[string]string {
-	return map[string]string{module + "/task/search": "github.com/blevesearch/bleve"}
+	return map[string]string{module + "/task/search": "github.com/blevesearch/bleve",
+		module + "/results": "gonum.org/v1/gonum/stat"}
 }
 
 // neverTensors lists the parts that must not reach gomlx, by however many steps.

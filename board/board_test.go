@@ -158,7 +158,7 @@ func TestTheListTellsWhatAFolderHolds(t *testing.T) {
 	}
 	must(t, results.WriteConfig(filepath.Join(dir, "both"), []byte("seed: 1\n")))
 	begin(t, dir, "ended/replay/seed-1").train(5, 1).end("budget")
-	must(t, results.WriteCompare(filepath.Join(dir, "ended"), &results.Compare{Format: 1, Target: 0.65}))
+	must(t, results.WriteCompare(filepath.Join(dir, "ended"), &results.Compare{Format: results.CompareFormat, Target: 0.65}))
 	must(t, os.MkdirAll(filepath.Join(dir, "study"), 0o755))
 	must(t, results.WriteStudy(filepath.Join(dir, "study"), &results.Study{Sheet: results.Sheet{Title: "Mu"}}))
 	// Nothing of these is a run.

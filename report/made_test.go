@@ -126,14 +126,10 @@ func (m made) summary(run *results.Run, rng *rand.Rand) *results.Summary {
 		NewPerUpdatePlanned: 145.5,
 		ReplayRatio:         last.ReplayRatio, ReplayRatioPlanned: 1.76, Inserted: last.Inserted, Used: last.Used,
 		NeverUsed: last.Inserted / 9,
-		Evicted:   map[string]uint64{"capacity": last.Inserted}, Pass1Best: results.BestPass1(run.Evals),
-		Target:   results.Num(madeTarget),
-		ToTarget: results.ReachOf(run.Evals, madeTarget), ToOwnBest: results.ComputeToShare(run.Evals, 0.98),
+		Evicted:   map[string]uint64{"capacity": last.Inserted}, Target: results.Num(madeTarget),
 		Build: results.Build{Go: "go1.27.1", GoMLX: "v0.28.16", Revision: "0123456789abcdef"},
 	}
-	if n := len(run.Evals); n > 0 {
-		s.Pass1First, s.Pass1Last = results.Num(run.Evals[0].Pass1), results.Num(run.Evals[n-1].Pass1)
-	}
+	s.AddAccuracy(run.Evals)
 	if m.arm == results.BaselineArm {
 		s.Uses, s.Capacity, s.Workers, s.Trainers, s.ComputeRatio = results.Histogram{{1, last.Inserted}}, 512, 7, 1, 1
 		s.Staleness = results.Histogram{{0, 200}, {1, 5000}, {2, 2100}, {3, 90}}
@@ -170,7 +166,7 @@ func (m made) config() string {
 func madeComparison(t *testing.T, seeds, updates int) *results.Comparison {
 	t.Helper()
 	c := &results.Comparison{}
-	p := results.Protocol{Name: "Addition below 100", Task: "arithmetic", Target: madeTarget, Seed: 1}
+	p := results.Protocol{Name: "Addition below 100", Task: "arithmetic", Target: madeTarget}
 	for seed := uint64(1); seed <= uint64(seeds); seed++ {
 		b := made{arm: results.BaselineArm, seed: seed, updates: updates, rate: 0.006, cost: madeBatch * 6.28}.make()
 		r := made{arm: results.ReplayArm, seed: seed, updates: updates * 157 / 100, rate: 0.0056,

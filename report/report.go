@@ -130,24 +130,21 @@ func comparisonHeadline(c *results.Comparison) *headline {
 		return &headline{Big: "…", BigLabel: "not ended",
 			Text: "The comparison has not ended: nothing can be said of savings yet."}
 	}
-	m := c.Compare.Compute
+	r := c.Compare.Ratio
 	h := &headline{Text: c.Compare.Statement}
-	switch saved := m.Savings.Median.Float(); {
-	case m.Ratio.Seeds == 0 && c.Compare.Above():
+	switch saved := 1 - r.Mean.Float(); {
+	case r.Seeds == 0 && c.Compare.Above():
 		h.Big, h.BigLabel = "–", "both arms begin at the target"
-	case m.Ratio.Seeds == 0:
+	case r.Seeds == 0:
 		h.Big, h.BigLabel = "–", "no arm reached the target"
-	case !m.Ratio.Reached:
-		h.Big, h.BigLabel = "–", "replay did not reach the target"
-	case m.Ratio.Median.Float() == 0:
+	case !r.Mean.Known():
+		h.Big, h.BigLabel = "–", "replay missed the target"
+	case saved == 1:
 		h.Big, h.BigLabel = "–", "only replay reached the target"
-	case saved > 0:
+	case saved >= 0:
 		h.Big, h.BigLabel = words.Percent(saved, 0), "of the baseline's compute saved"
 	default:
 		h.Big, h.BigLabel = words.Percent(-saved, 0), "more compute than the baseline"
-	}
-	if m.Ratio.Reached && m.Savings.Median.Float() == 0 {
-		h.Big, h.BigLabel = "0%", "of the baseline's compute saved"
 	}
 	switch n := len(c.Compare.Seeds); {
 	case n == 1:
@@ -155,25 +152,24 @@ func comparisonHeadline(c *results.Comparison) *headline {
 	case !c.Compare.Claim:
 		h.Caution = fmt.Sprintf("%d seeds: no claim", n)
 	}
-	if m.Ratio.Seeds == 0 {
+	if r.Seeds == 0 {
 		return h
 	}
 	h.Lead = "What the target cost, replay over baseline:"
 	h.Beside = []fact{
-		ratioFact("compute by formula", c.Compare.Compute),
-		ratioFact("busy GPU time", c.Compare.ComputeBusy),
-		ratioFact("all GPU time", c.Compare.ComputeAll),
-		ratioFact("clock time", c.Compare.Clock),
-		{"of the median curves", ratioText(m.MedianCurves), "compute by formula"},
+		ratioFact("compute by formula", r),
+		ratioFact("busy GPU time", c.Compare.RatioBusy),
+		ratioFact("all GPU time", c.Compare.RatioAll),
+		ratioFact("clock time", c.Compare.RatioClock),
 	}
 	return h
 }
 
-// ratioFact writes a ratio with its quartiles.
-func ratioFact(name string, m results.Measure) fact {
-	f := fact{Name: name, Value: ratioText(m.Ratio.Median)}
-	if m.Ratio.Seeds > 1 && m.Ratio.Reached {
-		f.Note = fmt.Sprintf("IQR %s–%s", ratioText(m.Ratio.Q1), ratioText(m.Ratio.Q3))
+// ratioFact writes a ratio with its interval.
+func ratioFact(name string, r results.Effect) fact {
+	f := fact{Name: name, Value: ratioOver(r, r.Mean)}
+	if r.Seeds > 1 {
+		f.Note = "95%: " + ratioOver(r, r.Low) + "–" + ratioOver(r, r.High)
 	}
 	return f
 }
@@ -189,8 +185,8 @@ func runHeadline(run *results.Run) *headline {
 		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems answered greedily.", last.Pass1,
 			words.Whole(float64(last.Update)), last.Problems)
 		if n > 1 {
-			h.Text += fmt.Sprintf(" It began at %.3f and was at best %.3f.", run.Evals[0].Pass1,
-				results.BestPass1(run.Evals).Float())
+			h.Text += fmt.Sprintf(" It began at %.3f and reached %.3f.", run.Evals[0].Pass1,
+				results.Level(run.Evals).Float())
 		}
 	}
 	s := run.Summary
@@ -202,7 +198,7 @@ func runHeadline(run *results.Run) *headline {
 	if s.Target.Known() {
 		if s.ToTarget.Reached {
 			h.Text += fmt.Sprintf(" It reached the target of %.4g at update %s, after %s of compute.",
-				s.Target.Float(), words.Whole(float64(s.ToTarget.Update)), words.Whole(s.ToTarget.Compute.Float()))
+				s.Target.Float(), words.Whole(s.ToTarget.Update.Float()), words.Whole(s.ToTarget.Compute.Float()))
 		} else {
 			h.Text += fmt.Sprintf(" It did not reach the target of %.4g.", s.Target.Float())
 		}
@@ -211,7 +207,7 @@ func runHeadline(run *results.Run) *headline {
 		{"updates", words.Whole(float64(s.Updates)), "ended: " + s.Ended},
 		{"compute", words.Amount(s.Compute), "by formula"},
 		{"replay ratio", number(s.ReplayRatio), "expected " + words.Amount(s.ReplayRatioPlanned)},
-		{"best pass@1", fraction(s.Pass1Best), "held-out"},
+		{"pass@1 reached", fraction(s.Pass1Level), "held-out"},
 	}
 	return h
 }

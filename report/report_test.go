@@ -179,7 +179,7 @@ func haveSoundPlots(t *testing.T, text map[string]string) {
 
 func claimWhatSeedsAllow(t *testing.T, text map[string]string) {
 	for name, want := range map[string]string{
-		"four-seeds":         "of the baseline&#39;s compute: ",
+		"four-seeds":         "<em>4 seeds: no claim</em>",
 		"one-seed":           "<em>One seed: no claim</em>",
 		"collapsed":          "<em>3 seeds: no claim</em>",
 		"running-comparison": "The comparison has not ended",
@@ -192,8 +192,9 @@ func claimWhatSeedsAllow(t *testing.T, text map[string]string) {
 			t.Errorf("%s does not say %q", name, want)
 		}
 	}
-	if strings.Contains(text["four-seeds"], "<em>") {
-		t.Error("four seeds are enough for a claim, but the page cautions")
+	if page := text["eight-long"]; strings.Contains(page, "<em>") ||
+		!strings.Contains(page, "(ratio over 8 seeds: 95% interval ") {
+		t.Error("eight seeds are enough for a claim, but the page cautions, or gives no interval")
 	}
 	if !strings.Contains(text["run"], "capacity: 1024 # rollouts &amp; &lt;groups&gt;") {
 		t.Error("the configuration is not shown, or not escaped")
@@ -281,7 +282,7 @@ func armsPages(t *testing.T) map[string]string {
 	byName := map[string]string{}
 	for name, arms := range map[string][]results.NamedRuns{
 		"eight": madeArms(8, 4, 500), "two-of-two": madeArms(2, 2, 400), "three-of-one": madeArms(3, 1, 300),
-		"alone":    madeArms(1, 3, 300),
+		"alone": madeArms(1, 3, 300), "claim": madeArms(2, 8, 300),
 		"troubled": troubled, "only-begun": {{Name: "a", Runs: []*results.Run{{Config: "seed: 1\n"}}},
 			{Name: "b", Runs: []*results.Run{{Config: "seed: 1\n"}}}},
 	} {
@@ -313,10 +314,11 @@ func TestPagesOverArms(t *testing.T) {
 	t.Run("are well-formed", func(t *testing.T) { areWellFormed(t, text) })
 	t.Run("claim what the seeds allow", func(t *testing.T) {
 		for name, want := range map[string][]string{
-			"eight": {"Against on-policy, seed by seed:", "95% bootstrap interval",
+			"claim": {"Against on-policy, seed by seed:", "(8 seeds, 95% interval &#43;0."},
+			"eight": {"<em>No claim</em>", "4 seeds: an indication, no claim; a claim needs 8.",
 				`<td>4</td><td class="split"><span>&#43;0.`,
 				"may leave out 0 or 1 by chance", "Prioritized &lt;replay&gt; &amp; more"},
-			"two-of-two":   {"<em>No claim</em>", "2 seeds: an indication, no claim; a claim needs 4."},
+			"two-of-two":   {"<em>No claim</em>", "2 seeds: an indication, no claim; a claim needs 8."},
 			"three-of-one": {"One seed: no claim."},
 			"alone":        {"One arm: nothing to compare it with."},
 			"troubled": {"different tasks (arithmetic, words)", "PER, seed 3 has not ended",
@@ -329,8 +331,8 @@ func TestPagesOverArms(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(text["eight"], "<em>") || strings.Contains(text["two-of-two"], "bootstrap interval 0") {
-			t.Error("four seeds are cautioned, or two are given an interval")
+		if strings.Contains(text["claim"], "<em>") {
+			t.Error("eight seeds are cautioned")
 		}
 	})
 	t.Run("draw every seed thin and every median thick", func(t *testing.T) {

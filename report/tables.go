@@ -11,23 +11,24 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// toTarget defines the compute to target.
-const toTarget = "Compute to target: the first of two evaluations in a row at or above it."
+// isotonic defines the compute to target and the accuracy reached.
+const isotonic = "A run’s isotonic curve is the fit to its pass@1 that never falls. Compute to target is where it " +
+	"crosses the target, pass@1 reached is where it ends."
 
 // seedSection compares the arms of a comparison seed by seed.
 func seedSection(c *results.Compare) section {
-	g := results.Grid{Columns: []string{"Seed", "Baseline, compute to target", "Baseline, best pass@1",
-		"Replay, compute to target", "Replay, best pass@1", "Ratio by formula", "Ratio of busy time",
+	g := results.Grid{Columns: []string{"Seed", "Baseline, compute to target", "Baseline, pass@1 reached",
+		"Replay, compute to target", "Replay, pass@1 reached", "Ratio by formula", "Ratio of busy time",
 		"Ratio of all GPU time",
 		"Saved"}}
 	for _, s := range c.Seeds {
 		g.Rows = append(g.Rows, []string{
-			fmt.Sprint(s.Seed), reachText(s.Baseline), fraction(s.BaselineBest), reachText(s.Replay),
-			fraction(s.ReplayBest),
+			fmt.Sprint(s.Seed), reachText(s.Baseline), fraction(s.BaselineLevel), reachText(s.Replay),
+			fraction(s.ReplayLevel),
 			seedRatio(s, s.Ratio), seedRatio(s, s.RatioBusy), seedRatio(s, s.RatioAll), savedText(s),
 		})
 	}
-	return section{ID: "seeds", Title: "Seed by seed", Text: []string{toTarget + " Ratios are replay over baseline."},
+	return section{ID: "seeds", Title: "Seed by seed", Text: []string{isotonic + " Ratios are replay over baseline."},
 		Grids: gridTables(g)}
 }
 
@@ -51,23 +52,23 @@ func savedText(s results.SeedCompare) string {
 		return "–"
 	case !s.Baseline.Reached:
 		return "only replay arrived"
-	case !s.Savings.Known(): // both arms begin at the target, or the baseline alone does
+	case !s.Ratio.Known(): // both arms begin at the target, or the baseline alone does
 		return "–"
 	default:
-		return words.Minus(words.Percent(s.Savings.Float(), 0))
+		return words.Minus(words.Percent(1-s.Ratio.Float(), 0))
 	}
 }
 
 // armsSection compares arms: their results, and each with the first.
 func armsSection(t *results.Table) section {
-	s := section{ID: "arms", Title: "Arm by arm", Text: []string{"Medians over seeds, with the range in brackets."}}
+	s := section{ID: "arms", Title: "Arm by arm",
+		Text: []string{"Medians over seeds, with the range in brackets. " + isotonic}}
 	g := results.Grid{
 		Note: "Mean |advantage|, the share of zero-variance groups and ESS/n are means over a run’s updates. Replay " +
 			"ratio and never drawn are those at its end.",
-		Columns: []string{"Arm", "Seeds", "First pass@1", "Best pass@1", "Last pass@1"},
+		Columns: []string{"Arm", "Seeds", "First pass@1", "Pass@1 reached", "Last pass@1"},
 	}
 	if t.Target.Known() {
-		s.Text[0] += " " + toTarget
 		g.Columns = append(g.Columns, "Compute to target "+number(t.Target))
 	}
 	g.Columns = append(g.Columns, "Mean |advantage|", "Zero variance", "ESS/n", "Replay ratio", "Never drawn")
@@ -76,7 +77,7 @@ func armsSection(t *results.Table) section {
 		if a.Unfinished > 0 {
 			seeds += fmt.Sprintf(" (%d not ended)", a.Unfinished)
 		}
-		row := []string{a.Name, seeds, rangeText(a.First), rangeText(a.Best), rangeText(a.Last)}
+		row := []string{a.Name, seeds, rangeText(a.First), rangeText(a.Level), rangeText(a.Last)}
 		if t.Target.Known() {
 			row = append(row, reachedText(a))
 		}
@@ -123,59 +124,49 @@ func reachedText(a results.ArmRow) string {
 func againstGrid(t *results.Table) results.Grid {
 	g := results.Grid{
 		Title: "Against " + t.Arms[0].Name + ", seed by seed",
-		Note: "Quartiles in brackets. The difference is taken at the last step of compute at which both were " +
-			"evaluated. Intervals are bootstrap intervals of the median, from 4 seeds on.",
-		Columns: []string{"Arm", "Seeds in common", "Difference of pass@1", "95% interval"},
+		Note: "Means with their 95% interval in brackets; of ratios the geometric mean. The difference is taken at the " +
+			"last step of compute at which both were evaluated.",
+		Columns: []string{"Arm", "Seeds in common", "Difference of pass@1"},
 	}
 	if t.Target.Known() {
-		g.Columns = append(g.Columns, "Ratio of compute to target", "95% interval")
+		g.Columns = append(g.Columns, "Ratio of compute to target")
 	}
-	claims := 0
+	intervals := 0
 	for _, a := range t.Arms {
 		if a.Against == nil {
 			continue
 		}
 		d, r := a.Against.Difference, a.Against.Ratio
 		if d.Low.Known() {
-			claims++
+			intervals++
 		}
-		row := []string{a.Name, fmt.Sprint(len(a.Against.Seeds)), withQuartiles(differenceText, d.Median, d.Q1, d.Q3),
-			within(differenceText, d.Low, d.High)}
+		row := []string{a.Name, fmt.Sprint(len(a.Against.Seeds)), effectText(d, differenceText)}
 		if t.Target.Known() {
-			ratio := func(n results.Number) string { return ratioOver(r, n) }
-			row = append(row, withQuartiles(ratio, r.Median, r.Q1, r.Q3), within(ratio, r.Low, r.High))
+			row = append(row, effectText(r, func(n results.Number) string { return ratioOver(r, n) }))
 		}
 		g.Rows = append(g.Rows, row)
 	}
-	if claims > 1 {
+	if intervals > 1 {
 		g.Note += fmt.Sprintf(" Each interval stands for its own pair: of %d, one may leave out 0 or 1 by chance.",
-			claims)
+			intervals)
 	}
 	return g
 }
 
-// ratioOver writes a quantile of a ratio. An unknown quantile of known ratios is infinite.
-func ratioOver(r results.Spread, n results.Number) string {
+// ratioOver writes a ratio's mean or an end of its interval, which is infinite if it has no value.
+func ratioOver(r results.Effect, n results.Number) string {
 	if r.Seeds > 0 && !n.Known() {
 		return "∞"
 	}
 	return ratioText(n)
 }
 
-// withQuartiles writes a median, and the quartiles in brackets if there are any.
-func withQuartiles(text func(results.Number) string, median, q1, q3 results.Number) string {
-	if between := within(text, q1, q3); between != "–" {
-		return text(median) + " (" + between + ")"
+// effectText writes an effect with its interval in brackets.
+func effectText(e results.Effect, text func(results.Number) string) string {
+	if e.Seeds < 2 {
+		return text(e.Mean)
 	}
-	return text(median)
-}
-
-// within writes an interval, or a dash if there is none.
-func within(text func(results.Number) string, low, high results.Number) string {
-	if !low.Known() && !high.Known() {
-		return "–"
-	}
-	return text(low) + " to " + text(high)
+	return text(e.Mean) + " (" + text(e.Low) + " to " + text(e.High) + ")"
 }
 
 // differenceText writes a difference of accuracies with its sign.
@@ -324,14 +315,14 @@ func resultColumns() []column {
 		{"Compute by formula", whole(func(s *results.Summary) float64 { return s.Compute })},
 		{"Compute, busy time", whole(func(s *results.Summary) float64 { return s.ComputeBusy })},
 		{"Compute, all GPU time", whole(func(s *results.Summary) float64 { return s.ComputeAll })},
-		{"Compute to 98% of own best", func(a *arm) string {
-			return words.Whole(a.median(func(s *results.Summary) results.Number { return s.ToOwnBest }).Float())
+		{"Compute to 98% of the pass@1 reached", func(a *arm) string {
+			return words.Whole(a.median(func(s *results.Summary) results.Number { return s.ToLevel }).Float())
 		}},
-		{"pass@1 first / best / last", func(a *arm) string {
+		{"pass@1 first / reached / last", func(a *arm) string {
 			first := a.median(func(s *results.Summary) results.Number { return s.Pass1First })
-			best := a.median(func(s *results.Summary) results.Number { return s.Pass1Best })
+			level := a.median(func(s *results.Summary) results.Number { return s.Pass1Level })
 			last := a.median(func(s *results.Summary) results.Number { return s.Pass1Last })
-			return fraction(first) + " / " + fraction(best) + " / " + fraction(last)
+			return fraction(first) + " / " + fraction(level) + " / " + fraction(last)
 		}},
 		{"Wall time of a run", wallText},
 	}

@@ -8,14 +8,8 @@ import (
 	"strings"
 )
 
-// claimSeeds is how many seeds a claim needs (docs/METHODS.md, Evaluation).
-const claimSeeds = 4
-
-// intervalLevel is the level of the bootstrap intervals.
-const intervalLevel = 0.95
-
-// ownShare is the share of a run's own best accuracy whose compute is reported.
-const ownShare = 0.98
+// CompareFormat is the version of compare.json that this package reads and writes.
+const CompareFormat = 2
 
 // Compare is compare.json: what replay saved compared with the baseline.
 type Compare struct {
@@ -24,52 +18,29 @@ type Compare struct {
 	Task   string  `json:"task"`
 	Target float64 `json:"target"` // held-out pass@1, fixed before the runs
 
-	Claim     bool   `json:"claim"`     // enough seeds have a ratio: 4
+	Claim     bool   `json:"claim"`     // ClaimRuns seeds or more have a ratio
 	Statement string `json:"statement"` // the result in words
 
-	Compute     Measure `json:"compute"`      // by formula: the headline
-	ComputeBusy Measure `json:"compute_busy"` // busy time of all GPUs by the clock
-	ComputeAll  Measure `json:"compute_all"`  // time of all GPUs, idle time included
-	Clock       Measure `json:"clock"`        // virtual time: how much sooner
+	// What the target cost, replay over baseline. Seeds on which neither arm reached it have no ratio.
+	Ratio      Effect `json:"ratio"`       // of compute by formula: the headline
+	RatioBusy  Effect `json:"ratio_busy"`  // of busy time of all GPUs by the clock
+	RatioAll   Effect `json:"ratio_all"`   // of time of all GPUs, idle time included
+	RatioClock Effect `json:"ratio_clock"` // of virtual time
 
 	Seeds []SeedCompare `json:"seeds"` // ascending
-
-	BaselineToOwnBest Number `json:"baseline_to_98_percent_of_best"` // compute, median over seeds
-	ReplayToOwnBest   Number `json:"replay_to_98_percent_of_best"`
-}
-
-// Measure compares the arms by one measure of cost. Ratios are replay over baseline.
-type Measure struct {
-	Ratio   Spread `json:"ratio"`
-	Savings Spread `json:"savings"` // 1 - ratio
-	// 0 if only replay's reached the target, none if replay's did not
-	MedianCurves Number `json:"ratio_of_median_curves"`
-}
-
-// Spread is a quantity over seeds. Seeds on which neither arm reached the target have no ratio and are left out. A
-// quantile that is infinite, because replay did not reach the target on many of the others, is null.
-type Spread struct {
-	Reached bool   `json:"reached"` // the median is finite
-	Seeds   int    `json:"seeds"`   // that have a ratio
-	Median  Number `json:"median"`
-	Q1      Number `json:"q1"`
-	Q3      Number `json:"q3"`
-	Low     Number `json:"low"` // bootstrap interval of the median at 95%, from 4 seeds up
-	High    Number `json:"high"`
 }
 
 // SeedCompare compares the arms on one seed. A ratio is 0 if only replay reached the target and null if replay did not:
 // then it is infinite if Baseline.Reached, and undefined otherwise.
 type SeedCompare struct {
-	Seed         uint64 `json:"seed"`
-	Baseline     Reach  `json:"baseline"`
-	Replay       Reach  `json:"replay"`
-	Ratio        Number `json:"ratio"` // of compute by formula
-	Savings      Number `json:"savings"`
-	RatioBusy    Number `json:"ratio_busy"`
-	RatioAll     Number `json:"ratio_all"`
-	BaselineBest Number `json:"baseline_best"` // highest pass@1
-	ReplayBest   Number `json:"replay_best"`
+	Seed          uint64 `json:"seed"`
+	Baseline      Reach  `json:"baseline"`
+	Replay        Reach  `json:"replay"`
+	Ratio         Number `json:"ratio"` // of compute by formula
+	RatioBusy     Number `json:"ratio_busy"`
+	RatioAll      Number `json:"ratio_all"`
+	BaselineLevel Number `json:"baseline_level"` // pass@1 reached
+	ReplayLevel   Number `json:"replay_level"`
 }
 
 // SeedEvals is the evaluations of one arm on one seed.
@@ -85,7 +56,6 @@ type Protocol struct {
 	Target   float64 // in (0, 1]
 	Baseline []SeedEvals
 	Replay   []SeedEvals // the same seeds
-	Seed     uint64      // of the bootstrap
 }
 
 // The costs by which arms are compared.
@@ -102,32 +72,20 @@ func NewCompare(p Protocol) (*Compare, error) {
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
-	c := &Compare{Format: Format, Name: p.Name, Task: p.Task, Target: p.Target}
-	var ownBaseline, ownReplay []float64
-	var baseline, replay [][]Eval
+	c := &Compare{Format: CompareFormat, Name: p.Name, Task: p.Task, Target: p.Target}
 	for i, b := range p.Baseline {
-		r := p.Replay[i]
-		c.Seeds = append(c.Seeds, compareSeed(b, r, p.Target))
-		ownBaseline = append(ownBaseline, ComputeToShare(b.Evals, ownShare).Float())
-		ownReplay = append(ownReplay, ComputeToShare(r.Evals, ownShare).Float())
-		baseline, replay = append(baseline, b.Evals), append(replay, r.Evals)
+		c.Seeds = append(c.Seeds, compareSeed(b, p.Replay[i], p.Target))
 	}
-	c.BaselineToOwnBest, c.ReplayToOwnBest = Num(Median(ownBaseline)), Num(Median(ownReplay))
-
-	ofBaseline, ofReplay := MedianReach(baseline, p.Target), MedianReach(replay, p.Target)
-	measure := func(cost func(Reach) Number) Measure {
+	ratio := func(cost func(Reach) Number) Effect {
 		var ratios []float64
 		for _, s := range c.Seeds {
-			if r := ratioOf(s.Baseline, s.Replay, cost); !math.IsNaN(r) {
-				ratios = append(ratios, r)
-			}
+			ratios = append(ratios, ratioOf(s.Baseline, s.Replay, cost))
 		}
-		ratio := newSpread(ratios, p.Seed)
-		return Measure{Ratio: ratio, Savings: ratio.savings(), MedianCurves: Num(ratioOf(ofBaseline, ofReplay, cost))}
+		return ratioEffect(ratios)
 	}
-	c.Compute, c.ComputeBusy = measure(byCompute), measure(byComputeBusy)
-	c.ComputeAll, c.Clock = measure(byComputeAll), measure(byClock)
-	c.Claim = c.Compute.Ratio.Seeds >= claimSeeds
+	c.Ratio, c.RatioBusy = ratio(byCompute), ratio(byComputeBusy)
+	c.RatioAll, c.RatioClock = ratio(byComputeAll), ratio(byClock)
+	c.Claim = c.Ratio.Seeds >= ClaimRuns
 	c.Statement = c.statement()
 	return c, nil
 }
@@ -164,12 +122,12 @@ func (p *Protocol) validate() error {
 
 func compareSeed(b, r SeedEvals, target float64) SeedCompare {
 	baseline, replay := ReachOf(b.Evals, target), ReachOf(r.Evals, target)
-	ratio := ratioOf(baseline, replay, byCompute)
 	return SeedCompare{
-		Seed: b.Seed, Baseline: baseline, Replay: replay, Ratio: Num(ratio), Savings: Num(1 - ratio),
-		RatioBusy:    Num(ratioOf(baseline, replay, byComputeBusy)),
-		RatioAll:     Num(ratioOf(baseline, replay, byComputeAll)),
-		BaselineBest: BestPass1(b.Evals), ReplayBest: BestPass1(r.Evals),
+		Seed: b.Seed, Baseline: baseline, Replay: replay,
+		Ratio:         Num(ratioOf(baseline, replay, byCompute)),
+		RatioBusy:     Num(ratioOf(baseline, replay, byComputeBusy)),
+		RatioAll:      Num(ratioOf(baseline, replay, byComputeAll)),
+		BaselineLevel: Level(b.Evals), ReplayLevel: Level(r.Evals),
 	}
 }
 
@@ -186,35 +144,16 @@ func ratioOf(baseline, replay Reach, cost func(Reach) Number) float64 {
 	return r / b
 }
 
-// newSpread summarizes a quantity over the seeds that have it.
-func newSpread(values []float64, seed uint64) Spread {
-	s := Spread{Seeds: len(values), Median: Num(Median(values)), Q1: Num(Quantile(values, 0.25)),
-		Q3: Num(Quantile(values, 0.75))}
-	s.Reached = s.Median.Known()
-	if s.Seeds >= claimSeeds {
-		low, high := Bootstrap(values, intervalLevel, seed)
-		s.Low, s.High = Num(low), Num(high)
-	}
-	return s
-}
-
-// savings is 1 - ratio. Savings fall as ratios rise, so the quartiles and the ends of the interval change places.
-func (s Spread) savings() Spread {
-	saved := func(n Number) Number { return Num(1 - n.Float()) }
-	s.Median, s.Q1, s.Q3, s.Low, s.High = saved(s.Median), saved(s.Q3), saved(s.Q1), saved(s.High), saved(s.Low)
-	return s
-}
-
 // statement is the result in words, with no claim that the numbers do not support.
 func (c *Compare) statement() string {
 	var s []string
-	n, ratio := len(c.Seeds), c.Compute.Ratio
+	n, ratio := len(c.Seeds), c.Ratio
 	switch {
-	case n < claimSeeds:
+	case n < ClaimRuns:
 		s = append(s, fewSeeds(n))
 	case !c.Claim:
 		s = append(s, fmt.Sprintf("Only %d of %d seeds have a ratio: no claim; a claim needs %d.", ratio.Seeds, n,
-			claimSeeds))
+			ClaimRuns))
 	}
 	switch {
 	case ratio.Seeds > 0:
@@ -226,9 +165,6 @@ func (c *Compare) statement() string {
 		s = append(s, fmt.Sprintf("Neither arm reached %.4g held-out pass@1 on any seed: savings cannot be measured.",
 			c.Target))
 	}
-	if c.Claim && ratio.mayBeOne() {
-		s = append(s, includesOne)
-	}
 	return strings.Join(append(s, c.missed()...), " ")
 }
 
@@ -237,13 +173,8 @@ func fewSeeds(n int) string {
 	if n == 1 {
 		return "One seed: no claim."
 	}
-	return fmt.Sprintf("%d seeds: an indication, no claim; a claim needs %d.", n, claimSeeds)
+	return fmt.Sprintf("%d seeds: an indication, no claim; a claim needs %d.", n, ClaimRuns)
 }
-
-const includesOne = "The interval includes 1: a difference is not established."
-
-// mayBeOne reports whether the interval of a ratio includes 1.
-func (s Spread) mayBeOne() bool { return s.Reached && s.Low.Float() <= 1 && !(s.High.Float() < 1) }
 
 // Above reports whether both arms start at the target on some seed, which then has no ratio.
 func (c *Compare) Above() bool { return slices.ContainsFunc(c.Seeds, SeedCompare.above) }
@@ -259,17 +190,14 @@ type contest struct {
 }
 
 // finding puts a ratio that some seed has into words.
-func (c contest) finding(ratio Spread) string {
+func (c contest) finding(ratio Effect) string {
 	goal := fmt.Sprintf("%.4g held-out pass@1", c.target)
-	if !ratio.Reached {
-		return fmt.Sprintf("%s did not reach %s where %s did (median ratio infinite): nothing saved.", c.replay, goal,
-			c.baseline)
-	}
-	r := ratio.Median.Float()
 	what := fmt.Sprintf("%s reached %s", c.replay, goal)
-	switch {
+	switch r := ratio.Mean.Float(); {
+	case math.IsNaN(r):
+		what = fmt.Sprintf("%s missed %s where %s reached it: nothing saved", c.replay, goal, c.baseline)
 	case r == 0:
-		what += fmt.Sprintf(", %s did not within its budget: savings cannot be put in numbers; raise the budget",
+		what += fmt.Sprintf(" where %s did not within its budget: savings cannot be put in numbers; raise the budget",
 			c.baseline)
 	case r < 1:
 		what += fmt.Sprintf(" with %.2f of %s's compute: %.0f%% saved", r, c.baseline, 100*(1-r))
@@ -278,19 +206,20 @@ func (c contest) finding(ratio Spread) string {
 	default:
 		what += fmt.Sprintf(" with %.2f times %s's compute: nothing saved", r, c.baseline)
 	}
-	if ratio.Seeds == 1 || ratio.Q3.Float() == 0 { // ratios of 0 on most seeds have no quartiles worth telling
+	if ratio.Seeds == 1 {
 		return what + "."
 	}
-	spread := fmt.Sprintf("median of %d seeds, IQR %s to %s", ratio.Seeds, ratioText(ratio.Q1), ratioText(ratio.Q3))
-	if ratio.Seeds >= claimSeeds {
-		spread += fmt.Sprintf(", 95%% bootstrap interval %s to %s", ratioText(ratio.Low), ratioText(ratio.High))
+	least := ""
+	if r := math.Sqrt(ratio.Low.Float() / ratio.High.Float()); r > 0 {
+		least = fmt.Sprintf("a ratio of %.2g or less", r)
 	}
-	return fmt.Sprintf("%s (ratio: %s).", what, spread)
+	return fmt.Sprintf("%s (ratio over %d seeds: 95%% interval %s to %s).%s", what, ratio.Seeds, ratioText(ratio.Low),
+		ratioText(ratio.High), ratio.doubt(1, least))
 }
 
 // missed names the seeds without a finite, positive ratio, if any seed has a ratio at all.
 func (c *Compare) missed() []string {
-	if c.Compute.Ratio.Seeds == 0 {
+	if c.Ratio.Seeds == 0 {
 		return nil
 	}
 	var sentences []string

@@ -2,6 +2,7 @@ package results
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,13 +12,17 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 )
 
-// reaching returns evaluations that reach 0.65 at the i-th grid step of compute 100 (never for i
-// < 0).
+// reaching returns evaluations that are at 0.65 at the i-th grid step of compute 100, below before and above after it
+// (never for i < 0).
 func reaching(seed uint64, i int) SeedEvals {
 	accuracies := make([]float64, 12)
 	for j := range accuracies {
-		accuracies[j] = 0.4
-		if i >= 0 && j >= i {
+		switch {
+		case i < 0 || j < i:
+			accuracies[j] = 0.4
+		case j == i:
+			accuracies[j] = 0.65
+		default:
 			accuracies[j] = 0.7
 		}
 	}
@@ -35,7 +40,7 @@ func arm(steps ...int) []SeedEvals {
 
 func compared(t *testing.T, baseline, replay []SeedEvals) *Compare {
 	t.Helper()
-	c, err := NewCompare(Protocol{Name: "x", Target: 0.65, Baseline: baseline, Replay: replay, Seed: 1})
+	c, err := NewCompare(Protocol{Name: "x", Target: 0.65, Baseline: baseline, Replay: replay})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,31 +48,26 @@ func compared(t *testing.T, baseline, replay []SeedEvals) *Compare {
 }
 
 func TestRatiosAreTakenSeedBySeed(t *testing.T) {
-	// ratios 5/10, 6/8, 4/10, 9/10: in order 0.4, 0.5, 0.75, 0.9
-	c := compared(t, arm(10, 8, 10, 10), arm(5, 6, 4, 9))
-	m := c.Compute
-	if m.Ratio.Seeds != 4 || !m.Ratio.Reached || !near(m.Ratio.Median.Float(), 0.625) ||
-		!near(m.Ratio.Q1.Float(), 0.475) || !near(m.Ratio.Q3.Float(), 0.7875) {
-		t.Errorf("ratio %+v, want median 0.625, IQR 0.475 to 0.7875", m.Ratio)
+	// Ratios 1/2 four times, 1/4 and 1 twice. Their logarithms to base 2 are -1, -2 and 0: the mean is -1, the squares
+	// about it sum to 4, the standard error is sqrt(4/7/8) = 0.26726 and, with t = 2.36462 at 7 degrees of freedom, half
+	// an interval 0.63197.
+	c := compared(t, arm(8, 8, 8, 8, 8, 8, 8, 8), arm(4, 4, 4, 4, 2, 2, 8, 8))
+	for name, r := range map[string]Effect{"formula": c.Ratio, "busy": c.RatioBusy, "all": c.RatioAll,
+		"clock": c.RatioClock} {
+		if r.Seeds != 8 || !near(r.Mean.Float(), 0.5) || math.Abs(math.Log2(r.Low.Float())+1.63197) > 1e-5 ||
+			math.Abs(math.Log2(r.High.Float())+0.36803) > 1e-5 {
+			t.Errorf("ratio by %s %+v, want 0.5 within 2^(-1 ± 0.63197)", name, r)
+		}
 	}
-	if !near(m.Savings.Median.Float(), 0.375) || !near(m.Savings.Q1.Float(), 0.2125) ||
-		!near(m.Savings.Q3.Float(), 0.525) {
-		t.Errorf("savings %+v, want median 0.375, IQR 0.2125 to 0.525", m.Savings)
+	if !c.Claim {
+		t.Error("8 seeds make no claim")
 	}
-	// Median curves: the baseline's passes when two of four seeds have and the median is their mean
-	// with the others, (0.4+0.7)/2 < 0.65; so at the third seed: 10. Replay's third arrives at 6.
-	if !near(m.MedianCurves.Float(), 0.6) {
-		t.Errorf("ratio of the median curves %v, want 0.6", m.MedianCurves)
+	if s := c.Seeds[4]; s.Seed != 5 || s.Baseline.Compute != Num(800) || !near(s.Ratio.Float(), 0.25) ||
+		!near(s.ReplayLevel.Float(), 0.7) {
+		t.Errorf("seed 5: %+v", s)
 	}
-	if !c.Claim || m.Ratio.Low.Float() > 0.475 || m.Ratio.High.Float() < 0.7875 {
-		t.Errorf("4 seeds: claim %v, interval %v to %v", c.Claim, m.Ratio.Low, m.Ratio.High)
-	}
-	if s := c.Seeds[1]; s.Seed != 2 || s.Baseline.Compute != Num(800) || !near(s.Ratio.Float(), 0.75) ||
-		!near(s.Savings.Float(), 0.25) {
-		t.Errorf("seed 2: %+v", s)
-	}
-	want := "Replay reached 0.65 held-out pass@1 with 0.62 of the baseline's compute: 38% saved (ratio: median of 4 " +
-		"seeds, IQR 0.47 to 0.79, 95% bootstrap interval 0.40 to 0.90)."
+	want := "Replay reached 0.65 held-out pass@1 with 0.50 of the baseline's compute: 50% saved (ratio over 8 seeds: " +
+		"95% interval 0.32 to 0.77)."
 	if c.Statement != want {
 		t.Errorf("statement\n%s\nwant\n%s", c.Statement, want)
 	}
@@ -77,33 +77,39 @@ func TestATargetThatWasNotReachedCostsInfinity(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		baseline, replay []SeedEvals
-		median           Number // of the ratio
+		mean             Number // of the ratio
 		seeds            int
 		statement        string
 	}{
-		{"replay fails on one of three", arm(10, 10, 10), arm(5, -1, 6), Num(0.6), 3,
+		// Of the means of any two, six are 1/2 and four infinite: the median is 1/2.
+		{"replay fails on one of four", arm(10, 10, 10, 10), arm(5, -1, 5, 5), Num(0.5), 4,
 			"On seed 2 only the baseline reached the target (ratio infinite)."},
 		{"replay fails on two of three", arm(10, 10, 10), arm(5, -1, -1), Number{}, 3,
-			"Replay did not reach 0.65 held-out pass@1 where the baseline did (median ratio infinite): nothing saved."},
-		{"the baseline fails on one of three", arm(10, -1, 10), arm(5, 5, 6), Num(0.5), 3,
+			"Replay missed 0.65 held-out pass@1 where the baseline reached it: nothing saved (ratio over 3 seeds: 95% " +
+				"interval 0.00 to infinity). The interval includes 1: a difference is not established. On seeds 2 and 3"},
+		{"the baseline fails on one of four", arm(10, -1, 10, 10), arm(5, 5, 5, 5), Num(0.5), 4,
 			"On seed 2 only replay reached the target (ratio 0)."},
 		{"the baseline fails on two of three", arm(10, -1, -1), arm(5, 5, 6), Num(0), 3,
-			"the baseline did not within its budget: savings cannot be put in numbers"},
-		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(0.55), 2,
-			"median of 2 seeds, IQR 0.53 to 0.57). On seed 2 neither did (no ratio)."},
-		{"both begin at it on one seed", arm(10, 0, 10), arm(5, 0, 6), Num(0.55), 2,
+			"where the baseline did not within its budget: savings cannot be put in numbers"},
+		// Ratios 0.5 and 0.6: their logarithms lie 0.09116 from the mean, which is the standard error; t is 12.706 at
+		// one degree of freedom, and exp(-0.09116*12.706) = 0.314.
+		{"neither reaches it on one seed", arm(10, -1, 10), arm(5, -1, 6), Num(math.Sqrt(0.3)), 2,
+			"with 0.55 of the baseline's compute: 45% saved (ratio over 2 seeds: 95% interval 0.17 to 1.74). The " +
+				"interval includes 1: a difference is not established; 2 seeds that vary like these would have shown a " +
+				"ratio of 0.31 or less. On seed 2 neither did (no ratio)."},
+		{"both begin at it on one seed", arm(10, 0, 10), arm(5, 0, 6), Num(math.Sqrt(0.3)), 2,
 			"On seed 2 both reached it before their first update (no ratio)."},
 		{"both begin at it", arm(0, 0), arm(0, 0), Number{}, 0, "Both arms have reached 0.65 held-out pass@1 before " +
 			"their first update: savings cannot be measured; set a higher target"},
 		{"neither ever", arm(-1, -1), arm(-1, -1), Number{}, 0, "Neither arm reached 0.65 held-out pass@1 on any seed"},
 	} {
 		got := compared(t, c.baseline, c.replay)
-		if r := got.Compute.Ratio; !near(r.Median.Float(), c.median.Float()) || r.Reached != c.median.Known() ||
+		if r := got.Ratio; !near(r.Mean.Float(), c.mean.Float()) || r.Mean.Known() != c.mean.Known() ||
 			r.Seeds != c.seeds {
-			t.Errorf("%s: ratio %+v, want median %v of %d seeds", c.name, r, c.median, c.seeds)
+			t.Errorf("%s: ratio %+v, want mean %v of %d seeds", c.name, r, c.mean, c.seeds)
 		}
-		if got.Claim || got.Compute.Ratio.Low.Known() {
-			t.Errorf("%s: claims with fewer than 4 seeds", c.name)
+		if got.Claim {
+			t.Errorf("%s: claims with fewer than 8 seeds", c.name)
 		}
 		if !strings.Contains(got.Statement, c.statement) {
 			t.Errorf("%s: statement %q, want it to say %q", c.name, got.Statement, c.statement)
@@ -118,13 +124,18 @@ func TestTheStatementClaimsNoMoreThanTheSeedsAllow(t *testing.T) {
 	}{
 		{arm(10), arm(5), "One seed: no claim. Replay reached 0.65 held-out pass@1 with 0.50 of the baseline's " +
 			"compute: 50% saved."},
-		{arm(10, 10), arm(5, 5), "2 seeds: an indication, no claim; a claim needs 4."},
-		{arm(10, 10, 10, -1), arm(5, 5, 5, -1), "Only 3 of 4 seeds have a ratio: no claim; a claim needs 4."},
-		{arm(8, 8, 8, 8), arm(6, 6, 10, 10), "The interval includes 1: a difference is not established."},
+		{arm(10, 10), arm(5, 5), "2 seeds: an indication, no claim; a claim needs 8."},
+		{arm(9, 9, 9, 9, 9, 9, 9, -1), arm(5, 5, 5, 5, 5, 5, 5, -1), "Only 7 of 8 seeds have a ratio: no claim; a " +
+			"claim needs 8."},
+		// The ratios' logarithms to base 2 are 1 and -1: standard error sqrt(8/7/8) = 0.37796, half an interval 0.89374.
+		{arm(8, 8, 8, 8, 4, 4, 4, 4), arm(4, 4, 4, 4, 8, 8, 8, 8), "Replay reached 0.65 held-out pass@1 with the " +
+			"baseline's compute: nothing saved (ratio over 8 seeds: 95% interval 0.54 to 1.86). The interval includes 1: " +
+			"a difference is not established; 8 seeds that vary like these would have shown a ratio of 0.54 or less."},
 		{arm(5, 5, 5, 5), arm(10, 10, 10, 10), "with 2.00 times the baseline's compute: nothing saved"},
 		{arm(5, 5, 5, -1, -1, -1), arm(5, 5, 5, 5, 5, 5), "On seeds 4, 5 and 6 only replay reached the target " +
 			"(ratio 0)."},
-		{arm(5, 5, 5, 5), arm(5, 5, 5, 5), "with the baseline's compute: nothing saved"},
+		{arm(5, 5, 5, 5), arm(5, 5, 5, 5), "with the baseline's compute: nothing saved (ratio over 4 seeds: " +
+			"95% interval 1.00 to 1.00). The interval includes 1: a difference is not established."},
 	} {
 		if got := compared(t, c.baseline, c.replay).Statement; !strings.Contains(got, c.want) {
 			t.Errorf("statement %q, want it to say %q", got, c.want)
@@ -223,6 +234,16 @@ func TestReadErrorsNameTheFolderFileAndLine(t *testing.T) {
 	}
 	if _, err := ReadRun(dir); err == nil || !strings.Contains(err.Error(), "format: 9: want 1") {
 		t.Errorf("another format: error %v", err)
+	}
+	for _, err := range []error{os.MkdirAll(SeedDir(dir, ReplayArm, 1), 0o755),
+		disk.WriteFile(filepath.Join(dir, CompareFile), []byte(`{"format": 1, "compute": {}}`))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ReadComparison(dir); err == nil || !strings.Contains(err.Error(), "compare.json: format: 1: want 2") ||
+		!strings.Contains(err.Error(), "reprise train --resume --compare --out "+dir) {
+		t.Errorf("a comparison of an earlier build: error %v, want one with the remedy", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); left != nil {
 		t.Errorf("temporary files stay: %v", left)

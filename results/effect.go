@@ -2,6 +2,7 @@ package results
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -254,6 +255,52 @@ func flips(values []float64) float64 {
 		}
 	}
 	return float64(high) / float64(choices)
+}
+
+// ClaimRuns is how many pairs of runs a claim needs (docs/METHODS.md, section 7).
+const ClaimRuns = 8
+
+// Effect is a difference or a ratio over seeds: the mean, of ratios the geometric mean, and its interval at 95%. What is
+// infinite is null.
+type Effect struct {
+	Seeds int    `json:"seeds"` // that have a value
+	Mean  Number `json:"mean"`
+	Low   Number `json:"low"` // of two seeds or more
+	High  Number `json:"high"`
+}
+
+// differenceEffect returns the effect of differences, NaN left out.
+func differenceEffect(values []float64) Effect {
+	return effectOf(values, func(v float64) float64 { return v })
+}
+
+// ratioEffect returns the effect of ratios, NaN left out. They may be 0 or infinite.
+func ratioEffect(ratios []float64) Effect {
+	logs := make([]float64, len(ratios))
+	for i, r := range ratios {
+		logs[i] = math.Log(r)
+	}
+	return effectOf(logs, math.Exp)
+}
+
+// effectOf returns the mean of values in one block and its interval, each put through a rising function.
+func effectOf(values []float64, through func(float64) float64) Effect {
+	p := NewPairs(values, make([]uint64, len(values)))
+	low, high := p.Interval(0.95)
+	return Effect{p.N(), Num(through(p.Mean())), Num(through(low)), Num(through(high))}
+}
+
+// doubt is the sentence about an interval that includes "no effect" (1 of ratios, 0 of differences), and "" of another.
+// least is the least effect that so many seeds would have shown, "" if that is not finite.
+func (e Effect) doubt(none float64, least string) string {
+	if !e.Low.Known() || e.Low.Float() > none || e.High.Float() < none {
+		return ""
+	}
+	s := fmt.Sprintf(" The interval includes %g: a difference is not established", none)
+	if least != "" && e.Low != e.High {
+		s += fmt.Sprintf("; %d seeds that vary like these would have shown %s", e.Seeds, least)
+	}
+	return s + "."
 }
 
 // PartOf returns the chance, from those of several tests, that fewer than some of them are right to reject: small if at

@@ -24,14 +24,16 @@
 // gap between updates is an error that names file, line and field. Only a torn last line, as kill -9 leaves it, is
 // dropped.
 //
-// The statistics are pure functions with the definitions of docs/METHODS.md: [Quantile], [ReachOf], [ComputeToShare],
-// [MedianCurve], [Bootstrap], [MeanPassAtK], and on top of them [NewCompare] for two arms and [NewTable] for any
-// number. A quantity that was not measured is a [Number] without a value, null in JSON and never 0.
+// The statistics are pure functions with the definitions of docs/METHODS.md: [Isotonic], [ReachOf], [Level],
+// [MedianCurve], [Pairs], [MeanPassAtK], and on top of them [NewCompare] for two arms and [NewTable] for any number,
+// whose results are an [Effect] each. A quantity that was not measured is a [Number] without a value, null in JSON and
+// never 0.
 //
 // Nothing here knows how a run is made.
 package results
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,7 +47,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 )
 
-// Format is the version of summary.json, compare.json and study.json that this package reads and writes.
+// Format is the version of summary.json, live.json and study.json that this package reads and writes.
 const Format = 1
 
 // Names within the folders.
@@ -104,6 +106,7 @@ func ReadRun(dir string) (*Run, error) {
 	}
 	if run.Summary != nil {
 		run.Seed = run.Summary.Seed
+		run.Summary.AddAccuracy(run.Evals) // an earlier build may have had other definitions
 	}
 	return run, nil
 }
@@ -111,7 +114,7 @@ func ReadRun(dir string) (*Run, error) {
 // ReadSummary reads summary.json from a run folder, and returns nil if there is none.
 func ReadSummary(dir string) (*Summary, error) {
 	s := new(Summary)
-	if err := readJSON(filepath.Join(dir, SummaryFile), s, &s.Format); errors.Is(err, fs.ErrNotExist) {
+	if err := readJSON(filepath.Join(dir, SummaryFile), s, Format); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
@@ -140,10 +143,12 @@ func IsComparison(dir string) bool {
 // ReadComparison reads a comparison folder with all its runs.
 func ReadComparison(dir string) (*Comparison, error) {
 	c := &Comparison{Dir: dir, Compare: new(Compare)}
-	err := readJSON(filepath.Join(dir, CompareFile), c.Compare, &c.Compare.Format)
+	err := readJSON(filepath.Join(dir, CompareFile), c.Compare, CompareFormat)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		c.Compare = nil
+	case errors.Is(err, errFormat):
+		return nil, fmt.Errorf("%w; reprise train --resume --compare --out %s writes it again", err, dir)
 	case err != nil:
 		return nil, err
 	}
@@ -198,7 +203,7 @@ func IsStudy(dir string) bool {
 // ReadStudy reads study.json from a folder.
 func ReadStudy(dir string) (*Study, error) {
 	s := new(Study)
-	if err := readJSON(filepath.Join(dir, StudyFile), s, &s.Format); err != nil {
+	if err := readJSON(filepath.Join(dir, StudyFile), s, Format); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -326,17 +331,22 @@ func WriteStudy(dir string, s *Study) error {
 	return writeJSON(filepath.Join(dir, StudyFile), s)
 }
 
-// readJSON reads a file strictly into v, whose format it checks.
-func readJSON(path string, v any, format *int) error {
+var errFormat = errors.New("another build wrote it")
+
+// readJSON reads a file of a format strictly into v.
+func readJSON(path string, v any, format int) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
+	var found struct {
+		Format int `json:"format"`
+	}
+	if json.Unmarshal(text, &found) == nil && found.Format != format {
+		return fmt.Errorf("%s: format: %d: want %d: %w", path, found.Format, format, errFormat)
+	}
 	if err := decode(text, v); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
-	}
-	if *format != Format {
-		return fmt.Errorf("%s: format: %d: want %d", path, *format, Format)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func WriteLive(dir string, l *Live) error {
 // ReadLive reads live.json. Without one the error wraps fs.ErrNotExist.
 func ReadLive(dir string) (*Live, error) {
 	l := new(Live)
-	return l, readJSON(filepath.Join(dir, LiveFile), l, &l.Format)
+	return l, readJSON(filepath.Join(dir, LiveFile), l, Format)
 }
 
 // Columns and Rows are the pace as a table: measured, and predicted at each rollout cost.

@@ -46,10 +46,11 @@ type Summary struct {
 
 	Pass1First Number `json:"pass1_first"`
 	Pass1Last  Number `json:"pass1_last"`
-	Pass1Best  Number `json:"pass1_best"`
-	Target     Number `json:"target"`    // accuracy fixed before the run
-	ToTarget   Reach  `json:"to_target"` // where it was reached
-	ToOwnBest  Number `json:"to_98_percent_of_best"`
+	Pass1Best  Number `json:"pass1_best"`            // of single evaluations
+	Pass1Level Number `json:"pass1_level"`           // reached
+	Target     Number `json:"target"`                // accuracy fixed before the run
+	ToTarget   Reach  `json:"to_target"`             // where it was reached
+	ToLevel    Number `json:"to_98_percent_of_best"` // compute at 98% of Pass1Level
 
 	RewardFirst Number `json:"reward_first,omitzero"` // mean return of greedy held-out episodes; environments only
 	RewardLast  Number `json:"reward_last,omitzero"`
@@ -75,6 +76,19 @@ type Summary struct {
 	TrainerTimes []GPU `json:"trainer_times"`
 
 	Build Build `json:"build"`
+}
+
+// AddAccuracy adds what the evaluations tell of the accuracy, and where the run reached its target.
+func (s *Summary) AddAccuracy(evals []Eval) {
+	if len(evals) == 0 {
+		return
+	}
+	s.Pass1First, s.Pass1Last = Num(evals[0].Pass1), Num(evals[len(evals)-1].Pass1)
+	s.Pass1Best, s.Pass1Level = BestPass1(evals), Level(evals)
+	s.ToLevel = ComputeToShare(evals, 0.98)
+	if s.Target.Known() {
+		s.ToTarget = ReachOf(evals, s.Target.Float())
+	}
 }
 
 // Histogram counts integers as [value, count] pairs in ascending order of value.

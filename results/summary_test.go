@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -87,5 +88,38 @@ func TestParsingChecksTheMetricsOfSampling(t *testing.T) {
 	}
 	if _, err := parseUpdates([]byte("{\"update\":1,\"chi_square\":-1e-16,\"d2\":-1e-16}\n")); err != nil {
 		t.Errorf("a rounding below 0 is refused: %v", err)
+	}
+}
+
+func TestTheAccuracyOfARunFollowsItsEvaluations(t *testing.T) {
+	dir := t.TempDir()
+	evals, err := CreateLog[Eval](filepath.Join(dir, EvalFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, accuracy := range []float64{0.4, 0.6, 0.8, 0.7, 0.6} { // the last three are pooled at 0.7
+		if err := evals.Append(Eval{Grid: 10 * float64(i), Compute: 10 * float64(i), Update: i, Problems: 50,
+			Pass1: accuracy}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	earlier := &Summary{Target: Num(0.65), Pass1Best: Num(0.8), ToTarget: Reach{Reached: true, Compute: Num(20)}}
+	for _, err := range []error{evals.Close(), WriteConfig(dir, nil), WriteSummary(dir, earlier)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run, err := ReadRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := run.Summary
+	if s.Pass1First != Num(0.4) || s.Pass1Last != Num(0.6) || s.Pass1Best != Num(0.8) || !near(s.Pass1Level.Float(), 0.7) {
+		t.Errorf("pass@1 first %v, last %v, best %v, level %v: want 0.4, 0.6, 0.8 and 0.7", s.Pass1First, s.Pass1Last,
+			s.Pass1Best, s.Pass1Level)
+	}
+	// 0.65 is halfway from 0.6 at 10 to 0.7 at 20, and 0.98*0.7 = 0.686 at 18.6.
+	if !near(s.ToTarget.Compute.Float(), 15) || !near(s.ToLevel.Float(), 18.6) {
+		t.Errorf("target at %v, 98%% of the level at %v: want 15 and 18.6", s.ToTarget.Compute, s.ToLevel)
 	}
 }

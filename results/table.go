@@ -19,7 +19,7 @@ type NamedRuns struct {
 // Table compares any number of arms with the first.
 type Table struct {
 	Target    Number   `json:"target"`    // held-out pass@1 fixed before the runs; none if they have different targets
-	Claim     bool     `json:"claim"`     // every other arm shares 4 or more ended seeds with the first
+	Claim     bool     `json:"claim"`     // every other arm shares ClaimRuns or more ended seeds with the first
 	Statement string   `json:"statement"` // Caution and Findings in one
 	Caution   string   `json:"caution"`   // why there is no claim; empty if there is one
 	Findings  []string `json:"findings"`  // the result in words, a sentence or two for each arm
@@ -36,7 +36,7 @@ type ArmRow struct {
 	Unfinished int      `json:"unfinished"` // runs that were interrupted, or have no summary
 
 	First Range `json:"pass1_first"`
-	Best  Range `json:"pass1_best"`
+	Level Range `json:"pass1_level"` // reached
 	Last  Range `json:"pass1_last"`
 
 	Reached  int   `json:"reached"`           // runs that reached the target
@@ -71,22 +71,11 @@ func RangeOf(values []float64) Range {
 
 // Against compares an arm with another on the seeds that they share.
 type Against struct {
-	Arm        string     `json:"arm"`        // the other
-	Seeds      []uint64   `json:"seeds"`      // ascending
-	Unfinished int        `json:"unfinished"` // shared seeds on which one of the two has not ended
-	Difference Difference `json:"difference"` // of pass@1
-	Ratio      Spread     `json:"ratio"`      // of compute to the target, by formula; no seeds without a target
-}
-
-// Difference is how far an arm's held-out pass@1 is above another's on the same seed, at the last step of the
-// evaluation grid that both reached.
-type Difference struct {
-	Seeds  int    `json:"seeds"` // that have one
-	Median Number `json:"median"`
-	Q1     Number `json:"q1"`
-	Q3     Number `json:"q3"`
-	Low    Number `json:"low"` // bootstrap interval of the median at 95%, from 4 seeds up
-	High   Number `json:"high"`
+	Arm        string   `json:"arm"`        // the other
+	Seeds      []uint64 `json:"seeds"`      // ascending
+	Unfinished int      `json:"unfinished"` // shared seeds on which one of the two has not ended
+	Difference Effect   `json:"difference"` // of pass@1 at the last step of the evaluation grid that both reached
+	Ratio      Effect   `json:"ratio"`      // of compute to the target, by formula; no seeds without a target
 }
 
 // NewTable summarizes the arms and compares each with the first, seed by seed.
@@ -100,7 +89,7 @@ func NewTable(arms []NamedRuns) *Table {
 		for i := range arms[1:] {
 			pair := newAgainst(arms[0], arms[i+1], t.Target)
 			t.Arms[i+1].Against = pair
-			t.Claim = t.Claim && pair != nil && len(pair.Seeds) >= claimSeeds && pair.Unfinished == 0
+			t.Claim = t.Claim && pair != nil && len(pair.Seeds) >= ClaimRuns && pair.Unfinished == 0
 		}
 	}
 	t.Warnings = warnings(arms)
@@ -110,7 +99,7 @@ func NewTable(arms []NamedRuns) *Table {
 
 func newArmRow(a NamedRuns, target Number) ArmRow {
 	row := ArmRow{Name: a.Name, Runs: len(a.Runs)}
-	var first, best, last, reach, ratio, never []float64
+	var first, level, last, reach, ratio, never []float64
 	for _, r := range a.Runs {
 		if seed, ok := r.seed(); ok && !slices.Contains(row.Seeds, seed) {
 			row.Seeds = append(row.Seeds, seed)
@@ -123,7 +112,7 @@ func newArmRow(a NamedRuns, target Number) ArmRow {
 		}
 		if n := len(r.Evals); n > 0 {
 			first, last = append(first, r.Evals[0].Pass1), append(last, r.Evals[n-1].Pass1)
-			best = append(best, BestPass1(r.Evals).Float())
+			level = append(level, Level(r.Evals).Float())
 		}
 		if target.Known() {
 			to := math.Inf(1)
@@ -137,16 +126,13 @@ func newArmRow(a NamedRuns, target Number) ArmRow {
 		never = append(never, r.neverDrawn().Float())
 	}
 	slices.Sort(row.Seeds)
-	row.First, row.Best, row.Last, row.ToTarget = RangeOf(first), RangeOf(best), RangeOf(last), RangeOf(reach)
+	row.First, row.Level, row.Last, row.ToTarget = RangeOf(first), RangeOf(level), RangeOf(last), RangeOf(reach)
 	row.ReplayRatio, row.NeverDrawn = RangeOf(ratio).Median, RangeOf(never).Median
 	row.MeanAbsAdvantage = medianMean(a.Runs, func(u *Update) Number { return u.MeanAbsAdvantage })
 	row.ZeroVariance = medianMean(a.Runs, func(u *Update) Number { return u.ZeroVariance })
 	row.ESS = medianMean(a.Runs, func(u *Update) Number { return u.ESS })
 	return row
 }
-
-// bootstrapSeed makes the intervals of a table reproducible.
-const bootstrapSeed = 1
 
 // newAgainst compares an arm with the reference, nil if their tasks or evaluation sets differ.
 func newAgainst(reference, arm NamedRuns, target Number) *Against {
@@ -171,15 +157,11 @@ func newAgainst(reference, arm NamedRuns, target Number) *Against {
 			differences = append(differences, r.Pass1-b.Pass1)
 		}
 		if target.Known() {
-			ratio := ratioOf(ReachOf(base.Evals, target.Float()), ReachOf(run.Evals, target.Float()), byCompute)
-			if !math.IsNaN(ratio) {
-				ratios = append(ratios, ratio)
-			}
+			ratios = append(ratios,
+				ratioOf(ReachOf(base.Evals, target.Float()), ReachOf(run.Evals, target.Float()), byCompute))
 		}
 	}
-	d := newSpread(differences, bootstrapSeed)
-	a.Difference = Difference{Seeds: d.Seeds, Median: d.Median, Q1: d.Q1, Q3: d.Q3, Low: d.Low, High: d.High}
-	a.Ratio = newSpread(ratios, bootstrapSeed)
+	a.Difference, a.Ratio = differenceEffect(differences), ratioEffect(ratios)
 	return a
 }
 
@@ -237,11 +219,11 @@ func (t *Table) caution() string {
 	switch {
 	case most == 0:
 		return "No claim: no seed can be compared."
-	case least >= claimSeeds && unfinished > 0:
+	case least >= ClaimRuns && unfinished > 0:
 		return "Runs that have not ended are compared as far as they came: no claim."
 	case least < most:
 		return fmt.Sprintf("The arms share %d to %d seeds with %s; fewer than %d make no claim.", least, most,
-			t.Arms[0].Name, claimSeeds)
+			t.Arms[0].Name, ClaimRuns)
 	default:
 		return fewSeeds(most)
 	}
@@ -250,11 +232,8 @@ func (t *Table) caution() string {
 // ratioFinding puts the cost of the target into words.
 func ratioFinding(name string, a *Against, target float64) string {
 	s, r := contest{target, name, a.Arm}.finding(a.Ratio), a.Ratio
-	if n := len(a.Seeds); r.Seeds < claimSeeds && n >= claimSeeds {
+	if n := len(a.Seeds); r.Seeds < ClaimRuns && n >= ClaimRuns {
 		s += fmt.Sprintf(" Only %d of %d seeds have a ratio: no claim.", r.Seeds, n)
-	}
-	if r.Seeds >= claimSeeds && r.mayBeOne() {
-		s += " " + includesOne
 	}
 	return s
 }
@@ -266,23 +245,16 @@ func differenceFinding(name string, a *Against) string {
 		return fmt.Sprintf("%s was not evaluated at any step of compute of %s.", name, a.Arm)
 	}
 	what := fmt.Sprintf("%s ended level with %s in held-out pass@1", name, a.Arm)
-	if m := d.Median.Float(); m != 0 {
-		what = fmt.Sprintf("%s ended %.3f %s %s in held-out pass@1", name, math.Abs(m),
-			map[bool]string{true: "above", false: "below"}[m > 0], a.Arm)
+	if m := words.Fixed(math.Abs(d.Mean.Float()), 3); m != "0.000" {
+		what = fmt.Sprintf("%s ended %s %s %s in held-out pass@1", name, m,
+			map[bool]string{true: "above", false: "below"}[d.Mean.Float() > 0], a.Arm)
 	}
 	if d.Seeds == 1 {
 		return what + " on one seed."
 	}
-	if d.Seeds < claimSeeds {
-		return fmt.Sprintf("%s (median of %d seeds, IQR %s to %s).", what, d.Seeds, words.Signed(d.Q1.Float(), 3),
-			words.Signed(d.Q3.Float(), 3))
-	}
-	what += fmt.Sprintf(" (median of %d seeds, 95%% bootstrap interval %s to %s).", d.Seeds,
-		words.Signed(d.Low.Float(), 3), words.Signed(d.High.Float(), 3))
-	if d.Low.Float() <= 0 && d.High.Float() >= 0 {
-		what += " The interval includes 0: a difference is not established."
-	}
-	return what
+	low, high := d.Low.Float(), d.High.Float()
+	return fmt.Sprintf("%s (%d seeds, 95%% interval %s to %s).%s", what, d.Seeds, words.Signed(low, 3),
+		words.Signed(high, 3), d.doubt(0, words.Fixed((high-low)/2, 3)+" or more"))
 }
 
 // warnings lists what is not comparable between the arms. METHODS.md asks that they share task, evaluation set, seeds,

@@ -24,34 +24,41 @@ func armOf(name string, last ...float64) NamedRuns {
 }
 
 func TestArmsAreComparedSeedBySeedWithTheFirst(t *testing.T) {
-	table := NewTable([]NamedRuns{armOf("a", 0.5, 0.5, 0.6, 0.7), armOf("b", 0.7, 0.6, 0.9, 0.7),
-		armOf("c", 0.4, 0.4, 0.5, 0.6)})
+	table := NewTable([]NamedRuns{armOf("a", 0.5, 0.5, 0.6, 0.7, 0.5, 0.5, 0.6, 0.7),
+		armOf("b", 0.7, 0.6, 0.9, 0.7, 0.7, 0.6, 0.9, 0.7), armOf("c", 0.4, 0.4, 0.5, 0.6, 0.4, 0.4, 0.5, 0.6)})
 	if !table.Claim || table.Caution != "" || len(table.Warnings) != 0 || table.Target != Num(0.65) {
 		t.Errorf("claim %v, caution %q, warnings %q, target %v", table.Claim, table.Caution, table.Warnings,
 			table.Target)
 	}
 	b := table.Arms[1]
-	// differences 0.2, 0.1, 0.3, 0; ratios 0, none, 0, 1
-	if d := b.Against.Difference; d.Seeds != 4 || !near(d.Median.Float(), 0.15) || !near(d.Q1.Float(), 0.075) ||
-		!near(d.Q3.Float(), 0.225) || !d.Low.Known() {
-		t.Errorf("difference %+v, want median 0.15, IQR 0.075 to 0.225", d)
+	// Differences 0.2, 0.1, 0.3 and 0, each twice: their squares about 0.15 sum to 0.1, the standard error is
+	// sqrt(0.1/7/8) = 0.04226 and the interval 0.15 ± 2.36462*0.04226.
+	if d := b.Against.Difference; d.Seeds != 8 || !near(d.Mean.Float(), 0.15) ||
+		math.Abs(d.Low.Float()-0.0500764) > 1e-6 || math.Abs(d.High.Float()-0.2499236) > 1e-6 {
+		t.Errorf("difference %+v, want 0.15 ± 0.09992", d)
 	}
-	if r := b.Against.Ratio; r.Seeds != 3 || r.Median != Num(0) {
-		t.Errorf("ratio %+v, want median 0 of 3", r)
+	// Ratios 0, none, 0 and 1, each twice: all means of two logarithms but those of the ones are infinite.
+	if r := b.Against.Ratio; r.Seeds != 6 || r.Mean != Num(0) || r.Low != Num(0) || r.High != Num(1) {
+		t.Errorf("ratio %+v, want 0 of 6 seeds, up to 1", r)
 	}
-	if b.Last.Runs != 4 || !near(b.Last.Median.Float(), 0.7) || b.Last.Low != Num(0.6) || b.Last.High != Num(0.9) {
-		t.Errorf("last pass@1 %+v, want 0.7 of 0.6 to 0.9", b.Last)
+	for _, r := range []Range{b.Level, b.Last} {
+		if r.Runs != 8 || !near(r.Median.Float(), 0.7) || r.Low != Num(0.6) || r.High != Num(0.9) {
+			t.Errorf("pass@1 %+v, want 0.7 of 0.6 to 0.9", r)
+		}
 	}
-	if b.Reached != 3 || b.ToTarget.Median != Num(100) || b.ToTarget.High.Known() {
-		t.Errorf("%d reached the target, at %+v, want 3, at 100 to infinity", b.Reached, b.ToTarget)
+	// 0.7 crosses 0.65 at 5/6 of the step of 100 from 0.4, 0.9 in its middle
+	if to := b.ToTarget; b.Reached != 6 || !near(to.Median.Float(), 250.0/3) || !near(to.Low.Float(), 50) ||
+		to.High.Known() {
+		t.Errorf("%d reached the target, at %+v, want 6, at 83.3 of 50 to infinity", b.Reached, b.ToTarget)
 	}
 	if table.Arms[0].Against != nil {
 		t.Error("the first arm is compared with itself")
 	}
 	for _, want := range []string{
-		"raise the budget (ratio: median of 3 seeds, IQR 0.00 to 0.50). Only 3 of 4 seeds have a ratio: no claim. It " +
-			"ended 0.150 above a",
-		"It ended 0.100 below a in held-out pass@1 (median of 4 seeds, 95% bootstrap interval −0.100 to −0.100).",
+		"raise the budget (ratio over 6 seeds: 95% interval 0.00 to 1.00). The interval includes 1: a difference is not " +
+			"established. Only 6 of 8 seeds have a ratio: no claim. It ended 0.150 above a in held-out pass@1 (8 seeds, " +
+			"95% interval +0.050 to +0.250). c missed",
+		"It ended 0.100 below a in held-out pass@1 (8 seeds, 95% interval −0.100 to −0.100).",
 	} {
 		if !strings.Contains(table.Statement, want) {
 			t.Errorf("statement %q, want it to say %q", table.Statement, want)
@@ -60,32 +67,37 @@ func TestArmsAreComparedSeedBySeedWithTheFirst(t *testing.T) {
 }
 
 func TestTheTableClaimsNoMoreThanItsSeedsAllow(t *testing.T) {
-	running := armOf("b", 0.7, 0.7, 0.7, 0.7)
+	running := armOf("b", 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7)
 	running.Runs[2].Summary = nil
-	interrupted := armOf("b", 0.7, 0.7, 0.7, 0.7)
+	interrupted := armOf("b", 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7)
 	interrupted.Runs[0].Summary.Ended = "interrupted"
 	stranger := armOf("b", 0.7)
 	stranger.Runs[0].Seed, stranger.Runs[0].Summary.Seed = 9, 9
-	four := armOf("a", 0.5, 0.5, 0.6, 0.7)
+	eight := armOf("a", 0.5, 0.5, 0.6, 0.7, 0.5, 0.5, 0.6, 0.7)
 	for want, arms := range map[string][]NamedRuns{
-		"One arm: nothing to compare it with.": {four},
+		"One arm: nothing to compare it with.": {eight},
 		"One seed: no claim. b ended 0.200 above a in held-out pass@1 on one seed.": {armOf("a", 0.4),
 			armOf("b", 0.6)},
-		"3 seeds: an indication, no claim; a claim needs 4.": {armOf("a", 0.4, 0.4, 0.4),
+		"3 seeds: an indication, no claim; a claim needs 8.": {armOf("a", 0.4, 0.4, 0.4),
 			armOf("b", 0.6, 0.6, 0.6)},
-		"The arms share 2 to 4 seeds with a; fewer than 4 make no claim.": {four, armOf("b", 0.6, 0.6),
+		"The arms share 2 to 4 seeds with a; fewer than 8 make no claim.": {eight, armOf("b", 0.6, 0.6),
 			armOf("c", 0.6, 0.6, 0.6, 0.6)},
-		"Runs that have not ended are compared as far as they came: no claim.":           {four, running},
-		"Runs that have not ended are compared as far as they came: no claim. b reached": {four, interrupted},
-		"No claim: no seed can be compared. b shares no seed with a":                     {four, stranger},
+		"Runs that have not ended are compared as far as they came: no claim.":           {eight, running},
+		"Runs that have not ended are compared as far as they came: no claim. b reached": {eight, interrupted},
+		"No claim: no seed can be compared. b shares no seed with a":                     {eight, stranger},
 	} {
 		table := NewTable(arms)
 		if !strings.Contains(table.Statement, want) || table.Claim {
 			t.Errorf("claim %v, statement %q, want none and %q", table.Claim, table.Statement, want)
 		}
 	}
-	level := NewTable([]NamedRuns{armOf("a", 0.5, 0.5, 0.6, 0.6), armOf("b", 0.4, 0.6, 0.5, 0.6)})
-	if !level.Claim || !strings.Contains(level.Statement, "The interval includes 0: a difference is not established.") {
+	// Differences -0.1, 0.1, -0.1 and 0, each twice: the squares about -0.025 sum to 0.055, so that half an interval is
+	// 2.36462*sqrt(0.055/7/8) = 0.0741.
+	level := NewTable([]NamedRuns{armOf("a", 0.5, 0.5, 0.6, 0.6, 0.5, 0.5, 0.6, 0.6),
+		armOf("b", 0.4, 0.6, 0.5, 0.6, 0.4, 0.6, 0.5, 0.6)})
+	if !level.Claim || !strings.Contains(level.Statement, "b ended 0.025 below a in held-out pass@1 (8 seeds, 95% "+
+		"interval −0.099 to +0.049). The interval includes 0: a difference is not established; 8 seeds that vary like "+
+		"these would have shown 0.074 or more.") {
 		t.Errorf("statement %q, want no difference established", level.Statement)
 	}
 }

@@ -208,9 +208,6 @@ func (s *session) addAccuracy(ctx context.Context, sum *results.Summary) {
 		return
 	}
 	first, last := s.evaluations[0], s.evaluations[len(s.evaluations)-1]
-	sum.Pass1First, sum.Pass1Last = results.Num(first.Pass1), results.Num(last.Pass1)
-	sum.Pass1Best = results.BestPass1(s.evaluations)
-	sum.ToOwnBest = results.ComputeToShare(s.evaluations, 0.98)
 	sum.Mismatch = last.Mismatch
 	if _, ok := s.task.(task.Environment); ok {
 		sum.RewardFirst, sum.RewardLast = first.Reward, last.Reward
@@ -218,6 +215,6 @@ func (s *session) addAccuracy(ctx context.Context, sum *results.Summary) {
 	}
 	if t := s.config.Evaluate.Target; t > 0 {
 		sum.Target = results.Num(t)
-		sum.ToTarget = results.ReachOf(s.evaluations, t)
 	}
+	sum.AddAccuracy(s.evaluations)
 }

@@ -66,11 +66,11 @@ func twoArms(t *testing.T, seeds int) string {
 
 func TestReportWritesAPageOverArms(t *testing.T) {
 	t.Parallel()
-	dir := twoArms(t, 4)
+	dir := twoArms(t, 8)
 	file := filepath.Join(dir, "page.html")
 	out := succeeds(t, "", "report", "--out", file, "--title", "A & B", "per="+filepath.Join(dir, "per-s*"),
-		"on-policy="+filepath.Join(dir, "on-s1")+","+filepath.Join(dir, "on-s[2-4]"))
-	if want := "on-policy ended 0.100 below per in held-out pass@1 (median of 4 seeds"; !strings.Contains(out, want) ||
+		"on-policy="+filepath.Join(dir, "on-s1")+","+filepath.Join(dir, "on-s[2-8]"))
+	if want := "on-policy ended 0.100 below per in held-out pass@1 (8 seeds, 95% interval"; !strings.Contains(out, want) ||
 		!strings.Contains(out, "report: "+file) {
 		t.Errorf("standard output lacks %q or the file:\n%s", want, out)
 	}
@@ -82,7 +82,7 @@ func TestReportWritesAPageOverArms(t *testing.T) {
 	var table results.Table
 	decode(t, succeeds(t, "", "report", "--json", "on-policy="+filepath.Join(dir, "on-*"),
 		"per="+filepath.Join(dir, "per-*")), &table)
-	if len(table.Arms) != 2 || table.Arms[0].Name != "on-policy" || !table.Claim || len(table.Arms[1].Seeds) != 4 ||
+	if len(table.Arms) != 2 || table.Arms[0].Name != "on-policy" || !table.Claim || len(table.Arms[1].Seeds) != 8 ||
 		table.Arms[1].ReplayRatio.Float() != 2 {
 		t.Errorf("table %+v", table)
 	}

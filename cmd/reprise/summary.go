@@ -20,10 +20,10 @@ func (d *display) summary(s *results.Summary, dir string) {
 	if s.Target.Known() {
 		reached := "not reached"
 		if s.Pass1Best.Known() && s.Pass1Best.Float() >= s.Target.Float() {
-			reached += ": it takes two evaluations in a row"
+			reached += ": only single evaluations were above it"
 		}
 		if s.ToTarget.Reached {
-			reached = fmt.Sprintf("reached at update %d, compute %s", s.ToTarget.Update,
+			reached = fmt.Sprintf("reached at update %s, compute %s", number(s.ToTarget.Update, "%.0f"),
 				number(s.ToTarget.Compute, "%.0f"))
 		}
 		d.printf("  target %-13.2f %s\n", s.Target.Float(), reached)
@@ -61,13 +61,11 @@ func (d *display) comparison(c *results.Compare, dir string) {
 			number(s.Ratio, "%.3f"))
 	}
 	for _, m := range []struct {
-		name    string
-		measure results.Measure
-	}{{"formula", c.Compute}, {"busy GPUs", c.ComputeBusy}, {"all GPUs", c.ComputeAll}, {"clock", c.Clock}} {
-		r := m.measure.Ratio
-		d.printf("  ratio by %-10s median %s, IQR %s to %s; of the median curves %s\n", m.name,
-			number(r.Median, "%.3f"), number(r.Q1, "%.3f"), number(r.Q3, "%.3f"), number(m.measure.MedianCurves,
-				"%.3f"))
+		name  string
+		ratio results.Effect
+	}{{"formula", c.Ratio}, {"busy GPUs", c.RatioBusy}, {"all GPUs", c.RatioAll}, {"clock", c.RatioClock}} {
+		d.printf("  ratio by %-10s mean %s, 95%% interval %s to %s\n", m.name, number(m.ratio.Mean, "%.3f"),
+			number(m.ratio.Low, "%.3f"), number(m.ratio.High, "%.3f"))
 	}
 	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
 }
