@@ -34,6 +34,9 @@ func sheetPages(t *testing.T) map[string]string {
 	plain := madeStudy(2).Sheet
 	plain.Kind, plain.Findings, plain.Title = "Design", nil, "A configuration for 8 GPUs & <more>"
 	byName["design"] = pageOfSheet(t, &plain)
+	checked := madeStudy(2).Sheet
+	checked.Findings[1].Check = true
+	byName["checked"] = pageOfSheet(t, &checked)
 	byName["bare"] = pageOfSheet(t, &results.Sheet{Title: "Nothing yet"})
 	keep(t, "sheet-", byName)
 	return byName
@@ -66,6 +69,7 @@ func TestPagesOfSheets(t *testing.T) {
 		for name, want := range map[string]string{
 			"everything": "findings lead part part part part arms facts", "forty": "findings lead part arms facts",
 			"quick": "findings lead part part part part arms facts", "design": "part part part part facts", "bare": "",
+			"checked": "findings checks lead part part part part facts",
 		} {
 			var got []string
 			for _, m := range regexp.MustCompile(`<section(?: id="([a-z]+)")?>`).FindAllStringSubmatch(text[name], -1) {
@@ -134,7 +138,9 @@ func TestVerdictsAreCounted(t *testing.T) {
 		}
 		return list
 	}
+	check := results.Finding{Verdict: results.Holds, Check: true}
 	for want, list := range map[string][]results.Finding{
+		"One claim: 1 does not hold.":      append(f(results.DoesNotHold), check),
 		"":                                 nil,
 		"One claim: 1 holds.":              f(results.Holds),
 		"4 claims: 2 hold, 2 do not hold.": f(results.Holds, results.DoesNotHold, results.Holds, results.DoesNotHold),

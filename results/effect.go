@@ -10,9 +10,6 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// ClaimRuns is how many runs, or pairs of runs, a claim needs.
-const ClaimRuns = 8
-
 // Pairs is a quantity of pairs of runs, such as the difference of their accuracy. The pairs of one block began with the
 // same base model. What is said of the mean is said of these base models.
 //
@@ -257,7 +254,7 @@ func flips(values []float64) float64 {
 	return float64(high) / float64(choices)
 }
 
-// ClaimRuns is how many pairs of runs a claim needs (docs/METHODS.md, section 7).
+// ClaimRuns is how many runs, or pairs of runs, a claim needs (docs/METHODS.md, section 7).
 const ClaimRuns = 8
 
 // Effect is a difference or a ratio over seeds: the mean, of ratios the geometric mean, and its interval at 95%. What is
