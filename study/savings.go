@@ -32,7 +32,7 @@ const (
 	savingsCapacity = 2 * savingsBatch
 	savingsCompute  = 20
 	savingsEvery    = 1
-	savingsTarget   = 0.36
+	savingsTarget   = 0.5
 	savingsNone     = "without replay"
 	savingsBuffer   = "with replay"
 )

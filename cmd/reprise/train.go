@@ -26,7 +26,7 @@ type trainCommand struct {
 	Seed    *uint64    `help:"Random seed; short for --set seed=N."`
 	Out     string     `default:"runs/latest" help:"Folder of the run."`
 	Compare bool       `help:"Also train the no-replay baseline, and compare the compute that both take to reach the target."`
-	Seeds   int        `default:"1" help:"Seeds of a comparison, counted from the configuration's seed. A claim takes 4 or more."`
+	Seeds   int        `default:"1" help:"Seeds of a comparison, counted from the configuration's seed. A claim takes 8 or more."`
 	Resume  bool       `help:"Continue the run in --out from its last checkpoint."`
 	Force   bool       `help:"Replace the run in --out, and the table that --buffer names."`
 	Buffer  address    `help:"Keep the rollouts in a table of a service, grpc://host:port/table, instead of in the run. The run creates the table."`
