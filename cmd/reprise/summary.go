@@ -64,8 +64,17 @@ func (d *display) comparison(c *results.Compare, dir string) {
 		name  string
 		ratio results.Effect
 	}{{"formula", c.Ratio}, {"busy GPUs", c.RatioBusy}, {"all GPUs", c.RatioAll}, {"clock", c.RatioClock}} {
-		d.printf("  ratio by %-10s mean %s, 95%% interval %s to %s\n", m.name, number(m.ratio.Mean, "%.3f"),
-			number(m.ratio.Low, "%.3f"), number(m.ratio.High, "%.3f"))
+		ratio := func(n results.Number) string {
+			if m.ratio.Seeds > 0 && !n.Known() {
+				return "infinite"
+			}
+			return number(n, "%.3f")
+		}
+		d.printf("  ratio by %-10s mean %s", m.name, ratio(m.ratio.Mean))
+		if m.ratio.Seeds > 1 {
+			d.printf(", 95%% interval %s to %s", ratio(m.ratio.Low), ratio(m.ratio.High))
+		}
+		d.printf("\n")
 	}
 	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
 }
