@@ -66,6 +66,8 @@ func NewLive(opts Options, parts LiveParts, state LiveState) (*Live, error) {
 	opts = opts.WithDefaults()
 	var p option.Problems
 	p.Check(opts.Mode == Async, "mode", opts.Mode, "%s on the real clock", Async)
+	p.Check(!opts.FilterGroups, "filter_groups", opts.FilterGroups, "false on the real clock, where workers insert "+
+		"every group")
 	p.Check(opts.Trainers == 1, "trainers", opts.Trainers, "1 on the real clock: the trainer is one process")
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -82,7 +84,10 @@ func (l *Live) Options() Options { return l.opts }
 func (l *Live) Stop() { l.stop() }
 
 // Finished reports whether a limit of the options has been reached. Updates that a crash undid count.
-func (l *Live) Finished() bool { return l.opts.finished(l.version) }
+func (l *Live) Finished() bool { return l.opts.finished(l.version, l.compute()) }
+
+// compute returns the compute so far by formula.
+func (l *Live) compute() float64 { return float64(l.version) * l.opts.UpdateCompute }
 
 // State returns what NewLive takes to go on. It must not be called while Run takes an update.
 func (l *Live) State() LiveState { return l.state }
@@ -207,7 +212,7 @@ func (l *Live) record(ctx context.Context, metrics map[string]float64) error {
 	s := &l.state
 	u := Update{
 		Version: l.version, Time: s.Time, Inserted: inserted, Stored: inserted, Used: s.Used,
-		Compute: float64(l.version) * l.opts.UpdateCompute, Trainer: GPUTime{Busy: s.Busy, Stalled: s.Stalled},
+		Compute: l.compute(), Trainer: GPUTime{Busy: s.Busy, Stalled: s.Stalled},
 		Trainers:    1,
 		NewRollouts: int(inserted - s.Inserted), NewGroups: int(groups - s.Groups), Metrics: metrics,
 	}

@@ -14,8 +14,8 @@ import (
 var (
 	// ErrStop is returned by an OnUpdate hook to end the run after its update. Run then returns nil.
 	ErrStop = errors.New("stop after this update")
-	// ErrStuck is returned when the trainers would wait for ever: no worker makes rollouts, or the buffer has no room
-	// for them or does not keep them.
+	// ErrStuck is returned when the trainers would wait for ever: no worker makes rollouts, the buffer has no room for
+	// them or does not keep them, or Options.FilterGroups drops too many.
 	ErrStuck = errors.New("pipeline is stuck")
 	// ErrNoBoundary is returned by Snapshot while an update is under way.
 	ErrNoBoundary = errors.New("snapshots are taken at the end of an update only")
@@ -34,12 +34,14 @@ type Parts struct {
 type Hooks struct {
 	// OnInsert sees every group that the buffer took.
 	OnInsert func(in Insertion)
+	// OnDrop sees every group that Options.FilterGroups dropped, without IDs.
+	OnDrop func(in Insertion)
 	// OnUpdate sees every update at its end, when no step is under way. It may take a Snapshot. It ends the run by
 	// returning ErrStop; any other error fails the run.
 	OnUpdate func(m *Machine, u Update) error
 }
 
-// Insertion is a group that entered the buffer.
+// Insertion is a group that entered the buffer, or was dropped before it.
 type Insertion struct {
 	Time     float64
 	Job      uint64
@@ -73,6 +75,7 @@ type Machine struct {
 	waiting []uint64             // jobs whose groups wait for room, in order of arrival
 	weights published
 	counts  counts
+	filling Filling
 
 	pool     *pool
 	wall     Wall
@@ -126,7 +129,7 @@ func (m *Machine) Options() Options { return m.opts }
 func (m *Machine) Stop() { m.stop.Store(true) }
 
 // Finished reports whether a limit of the options has been reached, as opposed to a stop.
-func (m *Machine) Finished() bool { return m.opts.finished(m.version) }
+func (m *Machine) Finished() bool { return m.opts.finished(m.version, m.compute()) }
 
 // Run processes events until a limit of the options is reached, the run is stopped, something fails or the context is
 // done. In the first two cases it returns nil, with the machine at the end of an update, ready for a Snapshot. No

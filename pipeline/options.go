@@ -79,6 +79,14 @@ type Options struct {
 	// counts every update's [1].
 	BatchUpdates int `yaml:"batch_updates"`
 
+	// FilterGroups drops groups whose rewards are all equal and generates others in their place until the batch is full,
+	// as DAPO's dynamic sampling and verl's filter_groups do. Dropped rollouts cost what they took: the compute of such a
+	// run is that by the clock [false].
+	FilterGroups bool `yaml:"filter_groups"`
+	// MaxGenBatches limits what is generated to fill a batch with filter_groups, in batches; a run that needs more fails,
+	// at least 1 [10].
+	MaxGenBatches int `yaml:"max_gen_batches"`
+
 	// Mix is K, the replay batches per fresh batch ([FP] alg. 1), >= 0. The first batch and every (1+K)-th after it ask
 	// for fresh draws only (rollout.Request.Fresh), the others for none [0: none asks for any].
 	Mix int `yaml:"-"`
@@ -103,7 +111,7 @@ type Options struct {
 	Updates       int     `yaml:"-"` // ends the run after so many updates [0: no limit]
 	ComputeBudget float64 `yaml:"-"` // ends the run at the first update that reaches it [0: no limit]
 	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it, more with ForwardPasses
-	// (METHODS 1) [Options.ReplayCompute].
+	// (METHODS 1) [Options.ReplayCompute]. With FilterGroups it only estimates, from below.
 	UpdateCompute float64 `yaml:"-"`
 
 	// Concurrency limits the generations and steps that run at the same time. It does not affect results [GOMAXPROCS].
@@ -126,6 +134,7 @@ func (o Options) WithDefaults() Options {
 	}
 	o.SyncUpdates = cmp.Or(o.SyncUpdates, o.BatchUpdates)
 	o.Chunk, o.PublishEvery = cmp.Or(o.Chunk, 32), cmp.Or(o.PublishEvery, 1)
+	o.MaxGenBatches = cmp.Or(o.MaxGenBatches, 10)
 	o.Advantage = cmp.Or(o.Advantage, advantage.Group)
 	o.Concurrency = cmp.Or(o.Concurrency, runtime.GOMAXPROCS(0))
 	if o.UpdateCompute == 0 && o.Trainers > 0 {
@@ -167,6 +176,7 @@ func (o Options) Validate() error {
 		"sync_updates", o.SyncUpdates, "a multiple of batch_updates (%d), so that a turn ends with its last batch",
 		o.BatchUpdates)
 	o.checkFresh(&p)
+	o.checkFilter(&p)
 	p.Check(o.WeightSync == ByGroup || o.WeightSync == ByToken,
 		"weight_sync", o.WeightSync, "%s or %s", ByGroup, ByToken)
 	p.Check(o.Chunk >= 1, "chunk", o.Chunk, "1 or more")
@@ -212,6 +222,18 @@ func (o Options) checkFresh(p *option.Problems) {
 		p.Check(o.SyncRollouts == o.freshRolloutsPerTurn(), "sync_rollouts", o.SyncRollouts,
 			"%d with mix %d, what the turn's fresh batches take", o.freshRolloutsPerTurn(), o.Mix)
 	}
+}
+
+// checkFilter checks FilterGroups, which suits advantages that are 0 where the rewards of a group are equal.
+func (o Options) checkFilter(p *option.Problems) {
+	p.Check(o.MaxGenBatches >= 1, "max_gen_batches", o.MaxGenBatches, "1 batch or more")
+	if !o.FilterGroups {
+		return
+	}
+	p.Check(o.Group != 1, "filter_groups", o.FilterGroups,
+		"false with group 1, or a group of 2 or more, whose rewards can differ")
+	p.Check(o.Advantage != advantage.Batch && o.Advantage != advantage.Critic, "filter_groups", o.FilterGroups,
+		"false with advantage %s, by which groups whose rewards are all equal teach too", o.Advantage)
 }
 
 func positive(x float64) bool { return x > 0 && !math.IsInf(x, 0) }
@@ -272,10 +294,19 @@ func (o Options) chunks() int {
 // tells: batches are drawn at the versions that BatchUpdates divides.
 func (o Options) reusesBatch(v int) bool { return v%o.BatchUpdates != 0 }
 
-// finished reports whether a version has reached a limit. Compute may fall short of its budget by rounding.
-func (o Options) finished(v rollout.Version) bool {
+// finished reports whether a version or the compute so far has reached its limit. Compute may fall short of its budget
+// by rounding.
+func (o Options) finished(v rollout.Version, compute float64) bool {
 	return o.Updates > 0 && int(v) >= o.Updates ||
-		o.ComputeBudget > 0 && float64(v)*o.UpdateCompute >= o.ComputeBudget*(1-1e-12)
+		o.ComputeBudget > 0 && compute >= o.ComputeBudget*(1-1e-12)
+}
+
+// fillSize is how many rollouts FilterGroups fills up to: a turn's, or a batch.
+func (o Options) fillSize() int {
+	if o.Mode == Sync {
+		return o.SyncRollouts
+	}
+	return o.Batch
 }
 
 // The cost model, METHODS 1. Times are in the time one trainer takes for one rollout; compute is in the same unit times

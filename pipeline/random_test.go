@@ -51,6 +51,9 @@ func randomSetup(seed uint64) setup {
 	o.SyncUpdates *= o.BatchUpdates
 	o.ForwardPasses = rollout.Stream(seed, "test/forward", 0).IntN(o.BatchUpdates + 1)
 	timeIn(&o, seed)
+	if f := rollout.Stream(seed, "test/filter", 0); o.Group > 1 && f.IntN(2) == 0 {
+		o.FilterGroups, o.MaxGenBatches = true, 1000
+	}
 	s := setup{seed: seed, opts: o}
 	if r.IntN(2) == 0 {
 		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6),
@@ -177,6 +180,9 @@ func same(t *testing.T, seed uint64, got, want outcome) {
 			t.Fatalf("seed %d: insertion %d differs:\n got %+v\nwant %+v", seed, i, g, w)
 		}
 	}
+	if !reflect.DeepEqual(got.drops, want.drops) {
+		t.Fatalf("seed %d: dropped groups differ:\n got %+v\nwant %+v", seed, got.drops, want.drops)
+	}
 	if !reflect.DeepEqual(got.buffer, want.buffer) {
 		t.Fatalf("seed %d: buffers differ at the end", seed)
 	}
@@ -202,12 +208,14 @@ func saved(t testing.TB, c *prompts.Chooser) []byte {
 }
 
 func TestCountsBalanceInRandomConfigurations(t *testing.T) {
-	stalled, replayed, fresh := 0, uint64(0), 0
+	stalled, replayed, fresh, dropped := 0, uint64(0), 0, 0
 	for seed := range uint64(200) {
 		s := randomSetup(seed)
 		out := s.run(t, nil)
 		balanced(t, s, out)
 		balancedPrompts(t, s, out)
+		filtered(t, s, out)
+		dropped += len(out.drops)
 		if out.last().Workers[0].Stalled > 0 {
 			stalled++
 		}
@@ -218,24 +226,81 @@ func TestCountsBalanceInRandomConfigurations(t *testing.T) {
 			fresh += u.FreshDraws
 		}
 	}
-	t.Logf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh", stalled,
-		replayed, fresh)
-	if stalled < 20 || replayed < 500 || fresh < 5000 {
-		t.Errorf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh: the test "+
-			"shows little", stalled, replayed, fresh)
+	t.Logf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh, %d groups dropped",
+		stalled, replayed, fresh, dropped)
+	if stalled < 20 || replayed < 500 || fresh < 5000 || dropped < 1000 {
+		t.Errorf("workers stalled in %d of 200 configurations, %d prompts were replayed, %d draws fresh, %d groups "+
+			"dropped: the test shows little", stalled, replayed, fresh, dropped)
+	}
+}
+
+// filtered holds what was dropped and what was inserted against what FilterGroups says.
+func filtered(t *testing.T, s setup, out outcome) {
+	t.Helper()
+	o := s.opts
+	alike := func(in pipeline.Insertion) bool {
+		for _, r := range in.Rollouts {
+			if r.Reward != in.Rollouts[0].Reward {
+				return false
+			}
+		}
+		return true
+	}
+	for _, in := range out.inserts {
+		if o.FilterGroups && alike(in) {
+			t.Fatalf("seed %d: job %d has one reward for all and entered", s.seed, in.Job)
+		}
+	}
+	for _, in := range out.drops {
+		if !o.FilterGroups || !alike(in) || in.IDs != nil {
+			t.Fatalf("seed %d: job %d was dropped", s.seed, in.Job)
+		}
+	}
+	dropped, sum, n := 0, 0.0, 0
+	for i, u := range out.updates {
+		dropped += u.DroppedGroups
+		sum, n = sum+u.NewReward*float64(u.NewRollouts+o.Group*u.DroppedGroups), n+u.NewRollouts+o.Group*u.DroppedGroups
+		switch turn := o.SyncRollouts; {
+		case u.Dropped != uint64(o.Group*dropped):
+			t.Fatalf("seed %d: update %d has %d rollouts dropped so far in %d groups", s.seed, i, u.Dropped, dropped)
+		case o.FilterGroups && u.Compute != u.ComputeBusy():
+			t.Fatalf("seed %d: update %d has compute %g, want %g", s.seed, i, u.Compute, u.ComputeBusy())
+		case o.Mode == pipeline.Sync && turn > 0 && u.NewRollouts%turn != 0:
+			t.Fatalf("seed %d: update %d has %d new rollouts in turns of %d", s.seed, i, u.NewRollouts, turn)
+		}
+	}
+	for _, list := range [][]pipeline.Insertion{out.inserts, out.drops} {
+		for _, in := range list {
+			for _, r := range in.Rollouts {
+				sum -= float64(r.Reward)
+			}
+		}
+	}
+	if dropped != len(out.drops) || n != o.Group*(len(out.inserts)+len(out.drops)) || math.Abs(sum) > 1e-6 {
+		t.Fatalf("seed %d: %d groups dropped, want %d; rewards of %d rollouts, off by %g", s.seed, dropped, len(out.drops),
+			n, sum)
+	}
+	if f := out.state.Filling; f.Kept > f.Generated || f.Kept >= o.Batch+o.SyncRollouts ||
+		!o.FilterGroups && f != (pipeline.Filling{}) || o.Mode == pipeline.Sync && f != (pipeline.Filling{}) {
+		t.Fatalf("seed %d: at the end a batch is filled so far: %+v", s.seed, f)
 	}
 }
 
 func balanced(t *testing.T, s setup, out outcome) {
 	t.Helper()
 	o, last := s.opts, out.last()
-	var inserted, at uint64
+	var inserted, at, drop uint64
 	now := 0.0
 	for i, u := range out.updates {
 		inserted += uint64(u.NewRollouts)
 		replayed := 0
 		for ; at < uint64(len(out.inserts)) && uint64(o.Group)*at < u.Inserted; at++ {
 			if out.inserts[at].Replayed {
+				replayed++
+			}
+		}
+		for ; drop < uint64(len(out.drops)) && uint64(o.Group)*drop < u.Dropped; drop++ {
+			if out.drops[drop].Replayed {
 				replayed++
 			}
 		}
@@ -289,7 +354,7 @@ func balanced(t *testing.T, s setup, out outcome) {
 			inFlight++
 		}
 	}
-	if made := len(out.inserts) + len(out.state.Groups) + inFlight; uint64(made) != out.state.NextJob {
+	if made := len(out.inserts) + len(out.drops) + len(out.state.Groups) + inFlight; uint64(made) != out.state.NextJob {
 		t.Fatalf("seed %d: %d jobs dispatched, %d accounted for", s.seed, out.state.NextJob, made)
 	}
 	if b := out.buffer; b.Inserted != b.present()+b.Left || uint64(b.Inserted) != last.Inserted {
@@ -310,7 +375,7 @@ func balancedPrompts(t *testing.T, s setup, out outcome) {
 			replayed++
 		}
 	}
-	for _, in := range out.inserts {
+	for _, in := range slices.Concat(out.inserts, out.drops) {
 		count(in.Replayed)
 	}
 	for _, w := range out.state.Workers {
@@ -320,10 +385,10 @@ func balancedPrompts(t *testing.T, s setup, out outcome) {
 		count(g.Replayed)
 	}
 	if c := out.chooser.Stats(); c.Fresh+c.Replayed != out.state.NextJob || c.Replayed != replayed ||
-		int(c.Buffer.Reported) != len(out.inserts) {
+		int(c.Buffer.Reported) != len(out.inserts)+len(out.drops) {
 		t.Fatalf("seed %d: %d fresh prompts and %d replayed, %d reported; the pipeline has %d jobs, %d about "+
-			"replayed prompts, %d groups inserted",
-			s.seed, c.Fresh, c.Replayed, c.Buffer.Reported, out.state.NextJob, replayed, len(out.inserts))
+			"replayed prompts, %d groups inserted, %d dropped", s.seed, c.Fresh, c.Replayed, c.Buffer.Reported,
+			out.state.NextJob, replayed, len(out.inserts), len(out.drops))
 	}
 }
 

@@ -38,11 +38,13 @@ func parts(b pipeline.Buffer) pipeline.Parts {
 type record struct {
 	updates []pipeline.Update
 	inserts []pipeline.Insertion
+	drops   []pipeline.Insertion
 }
 
 func (r *record) hooks() pipeline.Hooks {
 	return pipeline.Hooks{
 		OnInsert: func(in pipeline.Insertion) { r.inserts = append(r.inserts, in) },
+		OnDrop:   func(in pipeline.Insertion) { r.drops = append(r.drops, in) },
 		OnUpdate: func(_ *pipeline.Machine, u pipeline.Update) error { r.updates = append(r.updates, u); return nil },
 	}
 }

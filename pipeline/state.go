@@ -18,6 +18,7 @@ type State struct {
 	NextJob  uint64
 	Inserted uint64 // K_infer
 	Stored   uint64 // what they became in the buffer
+	Dropped  uint64 // rollouts, see Options.FilterGroups
 	Used     uint64 // K_train
 
 	Events  []Event // due, in order
@@ -27,8 +28,9 @@ type State struct {
 	Asking  bool            // a draw is among the events
 	Batches []rollout.Batch // with updates to come (Options.BatchUpdates), by trainer; else nil
 
-	Groups []GroupState // generated and not in the buffer, by job
-	Line   []uint64     // jobs whose groups wait for room, in order of arrival
+	Groups  []GroupState // generated and not in the buffer, by job
+	Filling Filling
+	Line    []uint64 // jobs whose groups wait for room, in order of arrival
 
 	Newest rollout.Version   // that the workers have
 	Coming []rollout.Version // on their way to the workers, oldest first
@@ -75,7 +77,8 @@ func (m *Machine) Snapshot() (State, map[rollout.Version]Weights, error) {
 	}
 	s := State{
 		Clock: m.now, Version: m.version, NextJob: m.nextJob,
-		Inserted: m.counts.Inserted, Stored: m.counts.Stored, Used: m.counts.Used,
+		Inserted: m.counts.Inserted, Stored: m.counts.Stored, Dropped: m.counts.Dropped, Used: m.counts.Used,
+		Filling: m.filling,
 		Events:  slices.SortedFunc(slices.Values(m.events.items), Event.Compare),
 		Workers: make([]WorkerState, len(m.workers)),
 		Trainer: m.trainer.account, Turn: m.turn, Asking: m.trainer.requested,
@@ -141,7 +144,8 @@ func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout
 		return nil, err
 	}
 	m.now, m.version, m.nextJob = s.Clock, s.Version, s.NextJob
-	m.counts.Inserted, m.counts.Stored, m.counts.Used = s.Inserted, s.Stored, s.Used
+	m.counts.Inserted, m.counts.Stored, m.counts.Dropped, m.counts.Used = s.Inserted, s.Stored, s.Dropped, s.Used
+	m.filling = s.Filling
 	for _, e := range s.Events {
 		m.schedule(e)
 	}

@@ -13,8 +13,9 @@ type Update struct {
 
 	Inserted uint64    // K_infer, rollouts that entered the buffer so far
 	Stored   uint64    // what they became in it so far: more if the buffer stores steps
+	Dropped  uint64    // rollouts generated and dropped so far, see Options.FilterGroups
 	Used     uint64    // K_train, rollouts trained on so far, every use counted, those by Options.BatchUpdates too
-	Compute  float64   // so far, by formula: updates times Options.UpdateCompute
+	Compute  float64   // so far, by formula: updates times Options.UpdateCompute; ComputeBusy with FilterGroups
 	Workers  []GPUTime // so far, by worker
 	Trainer  GPUTime   // so far, of each trainer: they step together
 	Trainers int       // T
@@ -25,9 +26,10 @@ type Update struct {
 	FreshDraws    int     // of the batch, see Options.Mix and FreshShare; 0 in further updates on the same batch
 
 	NewRollouts     int     // inserted since the previous update
-	NewReward       float64 // their mean reward, 0 if there are none
 	NewGroups       int     // their groups
-	ReplayedPrompts int     // their groups of replayed prompts, see Prompts
+	DroppedGroups   int     // groups dropped since the previous update
+	NewReward       float64 // mean reward of the rollouts inserted or dropped, 0 if there are none
+	ReplayedPrompts int     // groups of replayed prompts, inserted or dropped, see Prompts
 
 	Metrics map[string]float64 // measured by the learner
 }
@@ -37,7 +39,12 @@ func (u Update) ReplayRatio() float64 { return float64(u.Used) / float64(u.Store
 
 // RolloutCost returns the estimate of mu, (K_train/T)/(K_infer/W) (METHODS 1). It counts stalled GPUs as working.
 func (u Update) RolloutCost() float64 {
-	return float64(u.Used) / float64(u.Trainers) / (float64(u.Inserted) / float64(len(u.Workers)))
+	return float64(u.Used) / float64(u.Trainers) / (float64(u.Inserted+u.Dropped) / float64(len(u.Workers)))
+}
+
+// GeneratedPerInserted returns the rollouts generated so far for each that entered the buffer: 1 without FilterGroups.
+func (u Update) GeneratedPerInserted() float64 {
+	return float64(u.Inserted+u.Dropped) / float64(u.Inserted)
 }
 
 // ComputeBusy returns the compute so far by the clock: the busy time of all GPUs.
@@ -56,20 +63,26 @@ func (u Update) ComputeAll() float64 { return float64(len(u.Workers)+u.Trainers)
 func (m *Machine) recordUpdate() Update {
 	c, t := &m.counts, &m.trainer
 	c.Used += uint64(m.opts.Batch)
+	u := m.gpuTimes()
+	u.Version, u.Time, u.Compute, u.Metrics = m.version, m.now, m.compute(), t.measured.Metrics
+	u.Inserted, u.Stored, u.Dropped, u.Used = c.Inserted, c.Stored, c.Dropped, c.Used
+	u.NewRollouts, u.NewGroups, u.DroppedGroups, u.ReplayedPrompts = c.rollouts, c.groups, c.dropped, c.replayed
+	u.describe(t.batches)
+	if c.rewarded > 0 {
+		u.NewReward = c.rewardSum / float64(c.rewarded)
+	}
+	*c = counts{Inserted: c.Inserted, Stored: c.Stored, Dropped: c.Dropped, Used: c.Used}
+	return u
+}
+
+// gpuTimes returns an update with nothing but the GPUs' times.
+func (m *Machine) gpuTimes() Update {
 	u := Update{
-		Version: m.version, Time: m.now,
-		Inserted: c.Inserted, Stored: c.Stored, Used: c.Used, Compute: m.compute(),
-		Workers: make([]GPUTime, len(m.workers)), Trainer: t.account.At(m.now), Trainers: m.opts.Trainers,
-		NewRollouts: c.rollouts, NewGroups: c.groups, ReplayedPrompts: c.replayed, Metrics: t.measured.Metrics,
+		Workers: make([]GPUTime, len(m.workers)), Trainer: m.trainer.account.At(m.now), Trainers: m.opts.Trainers,
 	}
 	for i := range m.workers {
 		u.Workers[i] = m.workers[i].account.At(m.now)
 	}
-	u.describe(t.batches)
-	if c.rollouts > 0 {
-		u.NewReward = c.rewardSum / float64(c.rollouts)
-	}
-	*c = counts{Inserted: c.Inserted, Stored: c.Stored, Used: c.Used}
 	return u
 }
 
@@ -90,20 +103,27 @@ func (u *Update) describe(batches []*rollout.Batch) {
 	u.BatchReward /= float64(draws)
 }
 
-// compute returns the compute so far by formula.
-func (m *Machine) compute() float64 { return float64(m.version) * m.opts.UpdateCompute }
+// compute returns the compute so far: by formula, or by the clock where what an update costs depends on the rewards.
+func (m *Machine) compute() float64 {
+	if m.opts.FilterGroups {
+		return m.gpuTimes().ComputeBusy()
+	}
+	return float64(m.version) * m.opts.UpdateCompute
+}
 
 // counts is what the next Update reports. The exported fields are totals; the others are since the last update, and are
 // 0 at a Snapshot.
 type counts struct {
 	Inserted uint64
 	Stored   uint64
+	Dropped  uint64
 	Used     uint64
 
-	rollouts  int
-	rewardSum float64
-	groups    int
-	replayed  int // groups of replayed prompts
+	rollouts, groups int // inserted
+	dropped          int // groups
+	rewarded         int // rollouts, inserted or dropped
+	rewardSum        float64
+	replayed         int // groups of replayed prompts, inserted or dropped
 }
 
 func (c *counts) insert(g generated, stored int) {
@@ -111,6 +131,17 @@ func (c *counts) insert(g generated, stored int) {
 	c.Stored += uint64(stored)
 	c.rollouts += len(g.rollouts)
 	c.groups++
+	c.generate(g)
+}
+
+func (c *counts) drop(g generated) {
+	c.Dropped += uint64(len(g.rollouts))
+	c.dropped++
+	c.generate(g)
+}
+
+func (c *counts) generate(g generated) {
+	c.rewarded += len(g.rollouts)
 	if g.replayed {
 		c.replayed++
 	}

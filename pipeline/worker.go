@@ -44,8 +44,8 @@ type Prompts interface {
 	// called once per job, in order of job numbers, at the trainers' version v. Jobs that a resumed run generates again
 	// are not chosen again.
 	Choose(job uint64, v rollout.Version) (prompt uint64, replayed bool)
-	// Report receives the group of a prompt, with its rewards, when it has entered the buffer at version v. The
-	// rollouts are shared with the buffer: read only.
+	// Report receives the group of a prompt, with its rewards, when it has entered the buffer at version v, or was
+	// dropped (Options.FilterGroups). The rollouts are shared with the buffer: read only.
 	Report(v rollout.Version, prompt uint64, replayed bool, rollouts []*rollout.Rollout) error
 }
 
@@ -232,8 +232,14 @@ func (m *Machine) awaitReward(a *activeJob) error {
 	return nil
 }
 
-// enqueueGroup puts a rewarded group behind those that wait for room.
+// enqueueGroup puts a rewarded group behind those that wait for room, unless FilterGroups drops it.
 func (m *Machine) enqueueGroup(e Event) error {
+	if m.opts.FilterGroups {
+		keep, err := m.filter(e.Number)
+		if err != nil || !keep {
+			return err
+		}
+	}
 	m.waiting = append(m.waiting, e.Number)
 	m.workers[e.Worker].waiting++
 	if len(m.waiting) > 1 {
@@ -260,10 +266,8 @@ func (m *Machine) insertGroups() error {
 		m.waiting = m.waiting[1:]
 		delete(m.groups, n)
 		m.counts.insert(g, len(ids))
-		if m.parts.Prompts != nil {
-			if err := m.parts.Prompts.Report(m.version, g.prompt, g.replayed, g.rollouts); err != nil {
-				return fmt.Errorf("report the group of prompt %d, job %d: %w", g.prompt, n, err)
-			}
+		if err := m.reportPrompt(n, g); err != nil {
+			return err
 		}
 		if m.hooks.OnInsert != nil {
 			m.hooks.OnInsert(Insertion{m.now, n, g.worker, ids, g.rollouts, g.prompt, g.replayed})
@@ -275,6 +279,64 @@ func (m *Machine) insertGroups() error {
 		}
 	}
 	return nil
+}
+
+// reportPrompt tells Prompts what came of a job.
+func (m *Machine) reportPrompt(n uint64, g generated) error {
+	if m.parts.Prompts == nil {
+		return nil
+	}
+	if err := m.parts.Prompts.Report(m.version, g.prompt, g.replayed, g.rollouts); err != nil {
+		return fmt.Errorf("report the group of prompt %d, job %d: %w", g.prompt, n, err)
+	}
+	return nil
+}
+
+// Filling is how far the present batch is filled with FilterGroups, in rollouts: those generated for it and, of them,
+// those kept. Both are 0 without it.
+type Filling struct{ Generated, Kept int }
+
+// filter drops a group whose rewards are all equal and reports whether it kept it. In synchronous mode another group
+// takes its place in the turn; in asynchronous mode workers generate on anyway.
+func (m *Machine) filter(n uint64) (keep bool, err error) {
+	g, f, size := m.groups[n], &m.filling, m.opts.fillSize()
+	keep = slices.ContainsFunc(g.rollouts, func(r *rollout.Rollout) bool { return r.Reward != g.rollouts[0].Reward })
+	f.Generated += len(g.rollouts)
+	if keep {
+		if f.Kept += len(g.rollouts); f.Kept >= size {
+			*f = Filling{}
+		}
+		return true, nil
+	}
+	delete(m.groups, n)
+	m.counts.drop(g)
+	if err := m.reportPrompt(n, g); err != nil {
+		return false, err
+	}
+	if m.hooks.OnDrop != nil {
+		m.hooks.OnDrop(Insertion{m.now, n, g.worker, nil, g.rollouts, g.prompt, g.replayed})
+	}
+	if f.Generated >= m.opts.MaxGenBatches*size {
+		return false, fmt.Errorf("%w at time %g: of %d rollouts generated for a batch of %d, %d are in groups whose "+
+			"rewards differ: give prompts that are neither too hard nor too easy, raise pipeline.max_gen_batches (%d) "+
+			"or group (%d), or set filter_groups: false",
+			ErrStuck, m.now, f.Generated, size, f.Kept, m.opts.MaxGenBatches, m.opts.Group)
+	}
+	if m.opts.Mode == Sync {
+		m.turn.Open--
+		m.turn.Groups++
+		m.wakeWorkers()
+	}
+	return false, nil
+}
+
+// wakeWorkers lets idle workers look for a job.
+func (m *Machine) wakeWorkers() {
+	for i := range m.workers {
+		if w := &m.workers[i]; w.job == nil && w.account.Doing == idle {
+			m.schedule(Event{Time: m.now, Kind: workerStart, Worker: i})
+		}
+	}
 }
 
 // releaseWorker restarts a stalled worker when none of its groups waits any more.

@@ -44,6 +44,9 @@ type Summary struct {
 	NeverUsed uint64            `json:"never_used"` // evicted without a use
 	Evicted   map[string]uint64 `json:"evicted"`    // by cause
 
+	Dropped              Number `json:"rollouts_dropped,omitzero"`       // with pipeline.filter_groups only
+	GeneratedPerInserted Number `json:"generated_per_inserted,omitzero"` // rollouts; with pipeline.filter_groups only
+
 	Pass1First Number `json:"pass1_first"`
 	Pass1Last  Number `json:"pass1_last"`
 	Pass1Best  Number `json:"pass1_best"`            // of single evaluations

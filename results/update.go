@@ -16,7 +16,7 @@ type Update struct {
 	Update      int     `json:"update"`                        // number of this update, from 1
 	Version     int     `json:"version" group:"progress"`      // of the weights after it
 	Clock       float64 `json:"clock" group:"progress"`        // virtual time at its end
-	Compute     float64 `json:"compute" group:"progress"`      // so far, by formula; the headline measure
+	Compute     float64 `json:"compute" group:"progress"`      // so far, by formula, or busy; the headline measure
 	ComputeBusy float64 `json:"compute_busy" group:"progress"` // so far, busy time of all GPUs by the clock
 	ComputeAll  float64 `json:"compute_all" group:"progress"`  // so far, (W+T) times the clock, idle time included
 
@@ -24,7 +24,7 @@ type Update struct {
 	Used        uint64 `json:"rollouts_used" group:"progress"`     // so far, every use counted
 	ReplayRatio Number `json:"replay_ratio" group:"replay"`        // Used/Inserted
 
-	Reward      Number `json:"reward"`       // mean of the rollouts inserted since the last update
+	Reward      Number `json:"reward"`       // mean of the rollouts inserted or dropped since the last update
 	BatchReward Number `json:"batch_reward"` // mean of the batch
 
 	Loss             Number `json:"loss"`
@@ -62,6 +62,11 @@ type Update struct {
 	PromptShare Number `json:"prompt_share" group:"replay"` // of replayed ones in the groups inserted since then
 
 	TableSize int `json:"table_size" group:"replay"` // rollouts held
+
+	// with pipeline.filter_groups only
+	Dropped              Number `json:"rollouts_dropped,omitzero" group:"progress"`       // so far
+	DroppedGroups        Number `json:"groups_dropped,omitzero"`                          // since the last update
+	GeneratedPerInserted Number `json:"generated_per_inserted,omitzero" group:"progress"` // rollouts, so far; 1 or more
 
 	// of environments only
 	Turns   Number `json:"turns,omitzero" group:"episodes"`   // of the episodes inserted since then, mean
@@ -183,6 +188,9 @@ func parseUpdates(text []byte) ([]Update, error) {
 		c.positive("age_decay", u.AgeDecay.Float())
 		c.positive("prompts_held", u.PromptsHeld.Float())
 		c.positive("turns", u.Turns.Float())
+		c.positive("rollouts_dropped", u.Dropped.Float())
+		c.positive("groups_dropped", u.DroppedGroups.Float())
+		c.positive("generated_per_inserted", u.GeneratedPerInserted.Float())
 		return c.Err()
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
@@ -233,6 +234,9 @@ func (c Config) Validate() error {
 			"at least a batch and a group for each trainer (%d), or the queue fills up and the run deadlocks",
 			c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
 	}
+	check(!p.FilterGroups || c.Learner.Objective != objective.AsymRE{}.Name(), "pipeline.filter_groups", p.FilterGroups,
+		"false with learner.objective %s, which learns from groups whose rewards are all equal too",
+		c.Learner.Objective)
 	errs = append(errs, c.validateLearner())
 	errs = append(errs, c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(),
 		c.Baseline.validate())
@@ -275,7 +279,8 @@ func (b Budget) validate() error {
 	return nil
 }
 
-// BudgetCompute returns the compute at which the run ends, in the unit of metrics.jsonl.
+// BudgetCompute returns the compute at which the run ends, in the unit of metrics.jsonl. With pipeline.filter_groups
+// a limit of updates counts as if no group were dropped.
 func (c Config) BudgetCompute() float64 {
 	o := c.pipelineOptions().WithDefaults() // the compute of an update, too
 	limit := o.ComputeBudget

@@ -69,7 +69,7 @@ func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 	}
 	l.WeightMean, l.WeightMin = take("weight_mean"), take("weight_min")
 	l.WeightESS, l.FreshShare = take("weight_ess"), take("fresh_share")
-	if u.NewRollouts > 0 {
+	if u.NewRollouts+u.DroppedGroups > 0 {
 		l.Reward = results.Num(u.NewReward)
 	}
 	for _, name := range slices.Sorted(maps.Keys(measured)) {
@@ -82,12 +82,16 @@ func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 	return l
 }
 
-// addTable adds to a line what the table and the prompt buffer hold.
+// addTable adds to a line what did not enter the table, and what the table and the prompt buffer hold.
 func (s *session) addTable(l *results.Update, u pipeline.Update, seen tableState) {
+	if s.config.Pipeline.FilterGroups {
+		l.Dropped, l.DroppedGroups = results.Num(float64(u.Dropped)), results.Num(float64(u.DroppedGroups))
+		l.GeneratedPerInserted = results.Num(u.GeneratedPerInserted())
+	}
 	if s.chooser != nil {
 		l.PromptsHeld = results.Num(float64(s.chooser.Stats().Buffer.Held))
-		if u.NewGroups > 0 {
-			l.PromptShare = results.Num(float64(u.ReplayedPrompts) / float64(u.NewGroups))
+		if groups := u.NewGroups + u.DroppedGroups; groups > 0 {
+			l.PromptShare = results.Num(float64(u.ReplayedPrompts) / float64(groups))
 		}
 	}
 	if !s.config.Replays() {
@@ -149,6 +153,11 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 		sum.ComputeBusy, sum.ComputeAll = last.ComputeBusy(), last.ComputeAll()
 		if len(last.Workers) > 0 {
 			sum.RolloutCostMeasured = results.Num(last.RolloutCost())
+		}
+		if o.FilterGroups {
+			sum.ComputeRatio = last.Compute / (float64(last.Version) * o.QueueCompute())
+			sum.Dropped = results.Num(float64(last.Dropped))
+			sum.GeneratedPerInserted = results.Num(last.GeneratedPerInserted())
 		}
 		sum.NewPerUpdate = results.Num(float64(last.Inserted) / float64(last.Version))
 		sum.ReplayRatio = results.Num(last.ReplayRatio())

@@ -67,7 +67,7 @@ type progress struct {
 	Last     pipeline.Update // the latest, without its metrics
 	Elapsed  time.Duration
 	Tokens   int64         // generated so far
-	Episodes episodeCounts // inserted since the last update
+	Episodes episodeCounts // inserted or dropped since the last update
 	Since    rewardAt      // of the batch whose change of reward is measured
 	Lines    struct{ Metrics, Timing, Evals int }
 }
@@ -193,7 +193,7 @@ func (s *session) publisher() learner {
 }
 
 func (s *session) pipelineHooks() pipeline.Hooks {
-	return pipeline.Hooks{OnInsert: s.onInsert,
+	return pipeline.Hooks{OnInsert: s.countGroup, OnDrop: s.countGroup,
 		OnUpdate: func(_ *pipeline.Machine, u pipeline.Update) error { return s.onUpdate(u) }}
 }
 
@@ -230,7 +230,8 @@ func (s *session) runToEnd(ctx context.Context) (*results.Summary, error) {
 	return sum, results.WriteSummary(s.dir, sum)
 }
 
-func (s *session) onInsert(in pipeline.Insertion) {
+// countGroup counts the tokens and episodes of a group that entered the table or was dropped.
+func (s *session) countGroup(in pipeline.Insertion) {
 	for _, r := range in.Rollouts {
 		s.Episodes.add(r)
 		for _, m := range r.Mask {
