@@ -79,12 +79,10 @@ type Options struct {
 	// counts every update's [1].
 	BatchUpdates int `yaml:"batch_updates"`
 
-	// FilterGroups drops groups whose rewards are all equal and generates others in their place until the batch is full,
-	// as DAPO's dynamic sampling and verl's filter_groups do. Dropped rollouts cost what they took: the compute of such a
-	// run is that by the clock [false].
+	// drop groups whose rewards are all equal, and generate others until the batch is full: DAPO's dynamic sampling,
+	// verl's filter_groups. Dropped rollouts cost what they took: such a run counts compute by the clock [false]
 	FilterGroups bool `yaml:"filter_groups"`
-	// MaxGenBatches limits what is generated to fill a batch with filter_groups, in batches; a run that needs more fails,
-	// at least 1 [10].
+	// batches that filter_groups may generate to fill one, at least 1; a run that needs more fails [10]
 	MaxGenBatches int `yaml:"max_gen_batches"`
 
 	// Mix is K, the replay batches per fresh batch ([FP] alg. 1), >= 0. The first batch and every (1+K)-th after it ask
@@ -343,6 +341,15 @@ func (o Options) forwardCost() float64 {
 
 // groupTime is the mean time of a worker for a group, G mu.
 func (o Options) groupTime() float64 { return float64(float64(o.Group) * o.RolloutCost) }
+
+// ContinuousTiming returns the time of a group on a worker that has a slot for each of its rollouts and fills free slots
+// with the next group, as inference servers do: the worker is busy in proportion to the group's tokens, and the group
+// ends with its longest rollout. Tokens are those of the group over their mean, longest is a length over the mean
+// length.
+func (o Options) ContinuousTiming(tokens, longest float64) Timing {
+	busy := float64(o.groupTime() * tokens)
+	return Timing{Worker: busy, Tail: max(0, float64(o.groupTime()*longest)-busy)}
+}
 
 // timing returns how long the group of a job takes on a worker.
 func (o Options) timing(job uint64, worker int) (Timing, error) {

@@ -86,6 +86,9 @@ type Generate struct {
 type Pipeline struct {
 	pipeline.Options `yaml:",inline"`
 
+	// sigma of the logarithm of the rollouts' lengths, 0 to 4, as the clock charges them: a group takes a worker group x
+	// rollout_cost in the mean, by its lengths, and enters the table when its longest rollout ends; 0: all alike
+	LengthSigma   float64      `yaml:"length_sigma"`
 	RewardLatency task.Latency `yaml:"reward_latency"` // simulated time until the rewards of a group are known
 }
 

@@ -25,6 +25,7 @@ func (c Config) pipelineOptions() pipeline.Options {
 	o := p.Options
 	o.RewardLatency, o.MaxTokens, o.Advantage, o.Updates = c.rewardLatency(), c.Generate.MaxTokens, c.advantageKind(),
 		c.Budget.Updates
+	o.GroupTiming = c.groupTiming()
 	o.Mix, o.FreshShare = c.Replay.Mix, c.Replay.FreshShare
 	o.ForwardPasses = c.Learner.forwardPasses(o.BatchUpdates)
 	training := o.TrainingCost()
@@ -53,7 +54,7 @@ func (c Config) pipelineOptions() pipeline.Options {
 // Schedule returns what package sim needs to run the configuration's schedule without a model.
 func (c Config) Schedule() (pipeline.Options, replay.Options) {
 	o, table := c.pipelineOptions(), c.replayOptions(0)
-	o.RewardLatency = nil
+	o.RewardLatency, o.GroupTiming = nil, nil
 	return o, table
 }
 
@@ -202,6 +203,7 @@ func (c Config) Validate() error {
 		"less than policy.positions (%d), which the prompt shares", c.Policy.Positions)
 	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency",
 		c.Pipeline.RewardLatency.Validate()))
+	check(p.LengthSigma >= 0 && p.LengthSigma <= 4, "pipeline.length_sigma", p.LengthSigma, "0 (all alike) to 4")
 	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
 		o := c.replayOptions(0)
 		errs = append(errs, under("replay", o.Validate()))

@@ -112,6 +112,12 @@ func modes() map[string][]string {
 			"learner.mask_zero_variance=true"},
 		"a line for a full queue": {"replay.sampler=fifo", "replay.capacity=32", "pipeline.workers=12",
 			"pipeline.trainers=1", "replay.max_staleness=2"},
+		"filled in turns": {"task.random_rewards=0.5", "pipeline.mode=sync", "pipeline.filter_groups=true",
+			"pipeline.max_gen_batches=30", "pipeline.length_sigma=0.7", "replay.sampler=fifo", "replay.capacity=0",
+			"prompts.fraction=0.5", "prompts.cooldown=1", "prompts.band=0.5"},
+		"filled at the same time": {"task.random_rewards=0.5", "pipeline.filter_groups=true",
+			"pipeline.max_gen_batches=30", "replay.sampler=distinct", "pipeline.length_sigma=1",
+			"prompts.fraction=0.5", "prompts.band=0.5"},
 		"four trainers": {"pipeline.workers=4", "pipeline.trainers=4", "replay.sampler=uniform", "learner.dual_clip=3",
 			"learner.warmup=5",
 			"pipeline.weight_sync=token", "pipeline.chunk=2", "replay.capacity_bytes=100000"},
@@ -156,7 +162,7 @@ func modes() map[string][]string {
 // ends the run with a checkpoint, a crash leaves the one before.
 func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	short := []string{"default", "chunks of tokens", "slow rewards", "groups by priority", "prompts replayed",
+	short := []string{"default", "chunks of tokens", "filled in turns", "slow rewards", "groups by priority", "prompts replayed",
 		"off-policy, reference swapped", "critic"}
 	for name, assignments := range modes() {
 		// under the race detector: one of each way to be concurrent

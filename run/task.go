@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -154,6 +155,9 @@ func (c Config) resolved() (Config, error) {
 	if o.ForwardPasses > 0 {
 		c.Pipeline.ForwardCost = o.ForwardCost
 	}
+	if o.FilterGroups {
+		c.Pipeline.MaxGenBatches = o.MaxGenBatches
+	}
 	if o.Mode == pipeline.Sync {
 		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = o.SyncRollouts, o.SyncUpdates
 	}
@@ -185,6 +189,23 @@ func (c Config) rewardLatency() func(job uint64) float64 {
 	}
 	latency.Resolve()
 	return func(job uint64) float64 { return latency.Draw(c.Seed, job) }
+}
+
+// groupTiming returns the time of a group whose rollouts have lognormal lengths of mean 1, nil where all are alike.
+func (c Config) groupTiming() func(job uint64, worker int) pipeline.Timing {
+	o, sigma := c.Pipeline.Options, c.Pipeline.LengthSigma
+	if sigma == 0 {
+		return nil
+	}
+	return func(job uint64, _ int) pipeline.Timing {
+		r := rollout.Stream(c.Seed, "lengths", job)
+		tokens, longest := 0.0, 0.0
+		for range o.Group {
+			length := math.Exp(float64(sigma*r.NormFloat64()) - float64(sigma*sigma)/2)
+			tokens, longest = tokens+length, max(longest, length)
+		}
+		return o.ContinuousTiming(tokens/float64(o.Group), longest)
+	}
 }
 
 // limitedPrompts asks the first so many training prompts over and over, in order. It has no state of its own.

@@ -110,8 +110,8 @@ func (w Workload) timing(job uint64, mean, meanLongest float64) pipeline.Timing 
 	if w.Batching == Static {
 		return pipeline.Timing{Worker: float64(whole * (float64(longest) / meanLongest))}
 	}
-	busy := float64(whole * (float64(tokens) / float64(float64(w.Group)*mean)))
-	return pipeline.Timing{Worker: busy, Tail: max(0, float64(whole*(float64(longest)/mean))-busy)}
+	o := pipeline.Options{Group: w.Group, RolloutCost: w.RolloutCost}
+	return o.ContinuousTiming(float64(tokens)/float64(float64(w.Group)*mean), float64(longest)/mean)
 }
 
 // Delay returns the mean time from the start of a group until it may enter the buffer: G mu if all rollouts are alike,
