@@ -19,8 +19,11 @@ func prompts() Study {
 				"on-policy.",
 			"Additions below 100, batches of 64 prompts, 8 answers each ([PR] has 32 prompts). Of the sampler's " +
 				"settings, [PR] gives only the fraction, 0.75; it has one seed per arm.",
-			"Three controls follow: training on 32 fixed prompts, training on random rewards, and rollouts so cheap " +
-				"that generation is not the bottleneck.",
+			"With filled batches (DAPO's dynamic sampling) groups of zero variance are dropped and others are generated " +
+				"until the batch is full, which saves rollouts if better prompts are asked. Dropped rollouts count as " +
+				"compute.",
+			"Three controls follow: training on 32 fixed prompts, training on random rewards, and filled batches with " +
+				"rollouts so cheap that generation is not the bottleneck.",
 		},
 		Arms: promptArms, Judge: judgePrompts,
 	}
@@ -32,8 +35,11 @@ const (
 	promptReplay  = "prompt replay"
 	fewPrompts    = "32 fixed prompts"
 	randomRewards = "random rewards"
+	filledPlain   = "filled batches"
+	filledReplay  = "filled batches, prompt replay"
 	cheapPlain    = "cheap rollouts: no prompt replay"
-	cheapReplay   = "cheap rollouts: prompt replay"
+	cheapFilled   = "cheap rollouts: filled batches"
+	cheapReplay   = "cheap rollouts: filled batches, prompt replay"
 )
 
 const (
@@ -89,12 +95,17 @@ func promptBase() run.Config {
 	return c
 }
 
-// cheapRollouts makes generation a small part: at a twentieth of the rollout cost, workers wait for trainers.
+// cheapRollouts makes generation a small part, at a twentieth of the rollout cost and else the same.
 func cheapRollouts() run.Config {
-	c := split{4, 4}.set(promptBase())
-	c.Pipeline.Mode, c.Pipeline.RolloutCost = "async", 0.25
-	// an update costs B(1 + W/T), 1.6 times the unit B(1 + mu): 300 updates
-	c.Evaluate.Every, c.Budget.Compute = 24, 480
+	c := promptBase()
+	c.Pipeline.RolloutCost = 0.25
+	return c
+}
+
+// filled drops groups of zero variance and generates until the batch is full. The limit is for the first batches of a
+// rehearsal, whose policy hardly answers right.
+func filled(c run.Config) run.Config {
+	c.Pipeline.FilterGroups, c.Pipeline.MaxGenBatches = true, 100
 	return c
 }
 
@@ -107,7 +118,9 @@ func promptArms(o Options) []Arm {
 		arms = append(arms, Arm{p.name(), p.set(promptBase())})
 	}
 	arms = append(arms, Arm{fewPrompts, few}, Arm{randomRewards, random},
-		Arm{cheapPlain, cheapRollouts()}, Arm{cheapReplay, promptDefaults().set(cheapRollouts())})
+		Arm{filledPlain, filled(promptBase())}, Arm{filledReplay, filled(promptDefaults().set(promptBase()))},
+		Arm{cheapPlain, cheapRollouts()}, Arm{cheapFilled, filled(cheapRollouts())},
+		Arm{cheapReplay, filled(promptDefaults().set(cheapRollouts()))})
 	for i := range arms {
 		arms[i].Config = rehearsed(o, arms[i].Config)
 	}
@@ -116,15 +129,17 @@ func promptArms(o Options) []Arm {
 
 func judgePrompts(f *Found) (Judgement, error) {
 	plain, replay, few, random := f.Of(allPrompts), f.Of(promptReplay), f.Of(fewPrompts), f.Of(randomRewards)
-	cheap := []Runs{f.Of(cheapPlain), f.Of(cheapReplay)}
+	dear := []Runs{f.Of(filledPlain), f.Of(filledReplay)}
+	cheap := []Runs{f.Of(cheapFilled), f.Of(cheapReplay)}
 	mild, bold := f.Of(promptAblations()[0].name()), f.Of(boldest().name())
 	both := func(m metric, share float64) estimate { return difference(replay, plain, meanOf(m, share)) }
 	gain := difference(replay, plain, meanOver(early))
 	moreGain := estimateOf("the difference of the differences", change, func(seed uint64) float64 {
 		m := meanOver(early)
-		return replay.on(seed, m) - plain.on(seed, m) - (cheap[1].on(seed, m) - cheap[0].on(seed, m))
-	}, append(cheap, plain, replay)...)
-	mu, cheapMu := plain.Config.Pipeline.RolloutCost, cheap[0].Config.Pipeline.RolloutCost
+		return dear[1].on(seed, m) - dear[0].on(seed, m) - (cheap[1].on(seed, m) - cheap[0].on(seed, m))
+	}, slices.Concat(dear, cheap)...)
+	dearGain := difference(dear[1], dear[0], meanOver(early))
+	mu, cheapMu := dear[0].Config.Pipeline.RolloutCost, cheap[0].Config.Pipeline.RolloutCost
 	const (
 		pr51      = "[PR] section 5.1"
 		atTheEnd  = "Pass@1, the mean of the last three evaluations"
@@ -175,16 +190,13 @@ func judgePrompts(f *Found) (Judgement, error) {
 		{
 			source: pr51, text: "Prompt replay gains most where rollouts are the bottleneck, and little where they " +
 				"are not.",
-			by: append(moreGain.is(above(0)), gain.is(above(0))...),
-			measured: fmt.Sprintf("What prompt replay adds to mean pass@1 over the first third of the clock, at μ = "+
-				"%g less at μ = %g", mu, cheapMu),
-			more: fmt.Sprintf("At μ = %g it adds %s. Every batch takes as many rollouts with prompt replay as "+
-				"without: the "+
-				"gain is what a batch teaches more. A loop that generates until its batch is full saves rollouts "+
-				"too, see the table.", mu, gain),
+			by: append(moreGain.is(above(0)), dearGain.is(above(0))...),
+			measured: fmt.Sprintf("What prompt replay adds to mean pass@1 of filled batches over the first third of "+
+				"the budget, at μ = %g less at μ = %g", mu, cheapMu),
+			more: fmt.Sprintf("At μ = %g it adds %s.", mu, dearGain),
 			note: "The same is asked of what is added at the larger μ.",
 		},
-	}, promptsPage(f, plain, replay, cheap)...)
+	}, promptsPage(f, plain, replay)...)
 }
 
 // rise is how far a run's accuracy rose above that of its start.
@@ -195,14 +207,15 @@ func rise(a Runs, r *results.Run) float64 {
 	return settled(a, r) - r.Evals[0].Pass1
 }
 
-func promptsPage(f *Found, plain, replay Runs, cheap []Runs) []results.Section {
+func promptsPage(f *Found, plain, replay Runs) []results.Section {
 	both, x, target := lines(0, plain, replay), inUpdates(plain.Arm), plain.Config.Evaluate.Target
 	settings := []Runs{plain, replay}
 	for _, p := range promptAblations() {
 		settings = append(settings, f.Of(p.name()))
 	}
 	controls := []Runs{plain, f.Of(fewPrompts), f.Of(randomRewards)}
-	c := cheap[0].Config.Pipeline
+	filled := []Runs{plain, f.Of(filledPlain), f.Of(filledReplay)}
+	cheap := []Runs{f.Of(cheapPlain), f.Of(cheapFilled), f.Of(cheapReplay)}
 	return []results.Section{
 		{
 			Title: "With and without prompt replay",
@@ -225,23 +238,27 @@ func promptsPage(f *Found, plain, replay Runs, cheap []Runs) []results.Section {
 			Grids:   []results.Grid{promptsTable("Settings", settings...)},
 		},
 		{
+			Title: "Filled batches",
+			Text: []string{fmt.Sprintf("Arms differ in μ alone from those with the same name and “cheap rollouts”: μ is %g "+
+				"and %g.", plain.Config.Pipeline.RolloutCost, cheap[0].Config.Pipeline.RolloutCost)},
+			Figures: []results.Figure{
+				withTarget(medianFigure("Accuracy against the clock", "", byClock(), lines(0, filled...)...), target),
+				withTarget(medianFigure("Cheap rollouts: accuracy against the clock", "", byClock(),
+					lines(0, cheap...)...), target),
+			},
+			Grids: []results.Grid{filledTable("Filled batches", filled...),
+				filledTable("Filled batches with cheap rollouts", cheap...)},
+		},
+		{
 			Title: "Controls",
 			Text: []string{
 				fmt.Sprintf("The %d fixed prompts are asked again and again, from the same warm start. Random "+
 					"rewards go to "+
 					"half of all pairs of prompt and answer, whatever the answer; accuracy counts true answers.",
 					fixedPrompts),
-				fmt.Sprintf("Where rollouts are cheap, μ = %g, %d workers wait for %d trainers most of the time.",
-					c.RolloutCost, c.Workers, c.Trainers),
 			},
-			Figures: []results.Figure{
-				seedFigure("Fixed prompts and random rewards", "", x, lines(0, controls...)...),
-				medianFigure("Cheap rollouts: accuracy against the clock", "", byClock(), lines(0, cheap...)...),
-			},
-			Grids: []results.Grid{
-				promptsTable("Controls", controls...), promptsTable("Cheap rollouts", cheap...),
-				refillTable(slices.Concat([]Runs{plain, replay}, cheap)...),
-			},
+			Figures: []results.Figure{seedFigure("Fixed prompts and random rewards", "", x, lines(0, controls...)...)},
+			Grids:   []results.Grid{promptsTable("Controls", controls...)},
 		},
 	}
 }
@@ -265,39 +282,23 @@ func promptsTable(title string, arms ...Runs) results.Grid {
 		plainMedian("prompts replayed", meanOf(promptShare, 1), percent), column{"target reached", atReach})
 }
 
-// refillTable computes, from the measured shares of zero variance, what a loop would save that generates until its
-// batch is full of groups with a signal. Its arms are pairs without and with prompt replay.
-func refillTable(pairs ...Runs) results.Grid {
-	g := results.Grid{
-		Title: "What a loop would save that generates until its batch is full of groups with a signal",
-		Note: "Computed, not measured: such a loop generates 1/(1 − z) rollouts for each that it learns from, where " +
-			"z is the share of groups of zero variance over the first third of the run. An update then takes μ/(W(1 " +
-			"− z)) + 1/T per rollout where workers and trainers take turns, and the longer of the two where they " +
-			"do not.",
-		Columns: []string{"rollout cost", "generation per update, without", "z without", "z with", "rollouts saved",
-			"time saved"},
-	}
-	for pair := range slices.Chunk(pairs, 2) {
-		without, with := pair[0].median(meanOf(zeroVariance, early)), pair[1].median(meanOf(zeroVariance, early))
-		generation, all := refill(pair[0].Config, without)
-		_, shorter := refill(pair[1].Config, with)
-		g.Rows = append(g.Rows, []string{
-			fmt.Sprintf("μ = %g", pair[0].Config.Pipeline.RolloutCost), percent(generation / all), points(without),
-			points(with),
-			percent(1 - (1-without)/(1-with)), percent(1 - shorter/all),
-		})
-	}
-	return g
+// filledTable compares plain with filled batches.
+func filledTable(title string, arms ...Runs) results.Grid {
+	reference := arms[0]
+	return table(title, "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in brackets; "+
+		"differences at equal compute, dropped rollouts included, are means with 95% intervals.",
+		arms, medianOf("pass@1", settled, points),
+		compared("over the first third, above the first", reference,
+			func(a, b Runs) estimate { return difference(a, b, meanOver(early)) }),
+		plainMedian("rollouts generated per rollout learned from", generatedPerUsed, points),
+		plainMedian("mean |advantage|", meanOf(absAdvantage, 1), points),
+		plainMedian("prompts replayed", meanOf(promptShare, 1), percent))
 }
 
-// refill is the time that generation takes, and that everything takes, per rollout learned from, in trainings of a
-// rollout.
-func refill(c run.Config, zero float64) (generation, all float64) {
-	p := c.Pipeline
-	generation = p.RolloutCost / (float64(p.Workers) * (1 - zero))
-	training := 1 / float64(p.Trainers)
-	if p.Mode == "sync" {
-		return generation, generation + training
+// generatedPerUsed is how many rollouts an on-policy run generates for each that it learns from.
+func generatedPerUsed(a Runs, r *results.Run) float64 {
+	if !a.Config.Pipeline.FilterGroups {
+		return 1
 	}
-	return generation, max(generation, training)
+	return inSummary(func(s *results.Summary) float64 { return s.GeneratedPerInserted.Float() })(a, r)
 }

@@ -1,11 +1,11 @@
 package study
 
 import (
+	"maps"
 	"math"
 	"strings"
 	"testing"
 
-	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
@@ -19,7 +19,7 @@ func promptsAsClaimed() invention {
 			switch arm {
 			case randomRewards:
 				return 0.2 + 0.05*part
-			case promptReplay:
+			case promptReplay, filledReplay:
 				return 0.2 + early*0.9 + 0.0*part
 			case boldest().name():
 				return 0.2 + 0.1*part
@@ -49,7 +49,7 @@ func promptsReversed() invention {
 			switch arm {
 			case randomRewards, fewPrompts:
 				return 0.2 - 0.15*part
-			case promptReplay:
+			case promptReplay, filledReplay:
 				return 0.2 - 0.1*part
 			case boldest().name():
 				return 0.2 + 0.5*part
@@ -106,7 +106,7 @@ func TestPromptReplayThatLosesLessGainsNothing(t *testing.T) {
 	w := promptsAsClaimed()
 	w.accuracy = func(arm string, part float64) float64 {
 		switch arm {
-		case promptReplay:
+		case promptReplay, filledReplay:
 			return 0.2 + 0.2*part
 		case cheapReplay:
 			return 0.2 + 0.1*part
@@ -140,22 +140,6 @@ func TestAControlWithoutRunsCannotBeDecided(t *testing.T) {
 	}
 }
 
-func TestRefillTimeFollowsTheBottleneck(t *testing.T) {
-	c := run.Config{Pipeline: run.Pipeline{Options: pipeline.Options{Mode: "sync", Workers: 6, Trainers: 2,
-		RolloutCost: 6}}}
-	if generation, all := refill(c, 0.5); generation != 2 || all != 2.5 {
-		t.Errorf("in turn: %g of %g, want 2 of 2.5", generation, all)
-	}
-	c.Pipeline.Mode = "async"
-	if generation, all := refill(c, 0.5); generation != 2 || all != 2 {
-		t.Errorf("at once, where generation is the bottleneck: %g of %g, want 2 of 2", generation, all)
-	}
-	c.Pipeline.RolloutCost = 0.3
-	if generation, all := refill(c, 0.5); math.Abs(generation-0.1) > 1e-12 || all != 0.5 {
-		t.Errorf("at once, where training is: %g of %g, want 0.1 of 0.5", generation, all)
-	}
-}
-
 func TestControlsChangeWhatTheyControl(t *testing.T) {
 	arms := make(map[string]run.Config)
 	for _, a := range promptArms(Options{Seeds: 12}) {
@@ -167,8 +151,51 @@ func TestControlsChangeWhatTheyControl(t *testing.T) {
 	if arms[randomRewards].Task["random_rewards"] != 0.5 || arms[allPrompts].Task["random_rewards"] != nil {
 		t.Error("rewards are random in the wrong arm")
 	}
-	cheap := arms[cheapPlain]
-	if updates := cheap.Budget.Compute * unit(cheap) / bufferUnit(cheap); math.Abs(updates-arms[allPrompts].Budget.Compute) > 1e-9 {
-		t.Errorf("with cheap rollouts %g updates, want as many as without", updates)
+}
+
+func TestArmsWithFilledBatchesDifferInTheRolloutCostAlone(t *testing.T) {
+	arms := make(map[string]run.Config)
+	for _, a := range promptArms(Options{Seeds: 12}) {
+		arms[a.Name] = a.Config
+	}
+	for dear, cheap := range map[string]string{
+		allPrompts: cheapPlain, filledPlain: cheapFilled, filledReplay: cheapReplay,
+	} {
+		c, d := arms[cheap], arms[dear]
+		if c.Pipeline.RolloutCost >= 1 || d.Pipeline.RolloutCost < 5 {
+			t.Errorf("%s: μ is %g, and %g with cheap rollouts", dear, d.Pipeline.RolloutCost, c.Pipeline.RolloutCost)
+		}
+		c.Pipeline.RolloutCost = d.Pipeline.RolloutCost
+		settings := func(c run.Config) map[string]string {
+			s, err := c.Settings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		if a, b := settings(c), settings(d); !maps.Equal(a, b) {
+			t.Errorf("%s differs from %s in more than μ: %v, %v", cheap, dear, a, b)
+		}
+		replays := d.Prompts.Fraction > 0
+		if d.Pipeline.FilterGroups != (dear != allPrompts) || replays != (dear == filledReplay) {
+			t.Errorf("%s: batches are filled: %t, fraction %g", dear, d.Pipeline.FilterGroups, d.Prompts.Fraction)
+		}
+	}
+}
+
+func TestATableSaysWhatFilledBatchesGenerate(t *testing.T) {
+	for _, fills := range []bool{false, true} {
+		a := Runs{Arm: Arm{"arm", promptBase()}}
+		if fills {
+			a.Config = filled(a.Config)
+		}
+		want := map[bool]float64{false: 1, true: 1.75}[fills]
+		r := &results.Run{Summary: &results.Summary{GeneratedPerInserted: results.Num(1.75)}}
+		if got := generatedPerUsed(a, r); got != want {
+			t.Errorf("filled %t: %g rollouts generated per rollout learned from, want %g", fills, got, want)
+		}
+	}
+	if got := generatedPerUsed(Runs{Arm: Arm{"arm", filled(promptBase())}}, &results.Run{}); !math.IsNaN(got) {
+		t.Errorf("a run without a summary generated %g", got)
 	}
 }

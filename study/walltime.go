@@ -23,6 +23,9 @@ func wallTime() Study {
 			fmt.Sprintf("With slow rewards, each group's reward takes a time drawn from a lognormal distribution. "+
 				"Its mean, "+
 				"%d, is the time in which a trainer takes a batch, and σ = %g of the logarithm.", slowMean, slowSigma),
+			fmt.Sprintf("In the schedules the lengths of rollouts vary as a lognormal distribution with σ = %g of the "+
+				"logarithm, so that groups take different times with the mean Gμ, and a group ends with its longest "+
+				"rollout. With equal lengths all groups take Gμ.", scheduleLengths),
 		},
 		Arms: func(o Options) []Arm { return append(learningArms(o), stallArms(o)...) }, Judge: judgeWallTime,
 	}
@@ -34,6 +37,9 @@ const (
 	slowSigma = 2.0
 )
 
+// scheduleLengths is sigma of the logarithm of lengths: a standard deviation of 1.3 times the mean.
+const scheduleLengths = 1.0
+
 func learningArms(o Options) []Arm {
 	arms := append([]Arm{queueArm(o), wideQueueArm(o)}, splitArms(o)...)
 	return append(arms, bufferArm(o, cell{queueSplit(), labCapacity}))
@@ -44,16 +50,21 @@ func wideQueueArm(o Options) Arm {
 	return Arm{fmt.Sprintf("%s, %s", queueName, labSplit()), labSplit().set(queue(o))}
 }
 
-// stallArms are schedules at W/T = mu: a queue and a buffer, with rewards that come at once and with slow rewards.
+// stallArms are schedules at W/T = mu: a queue and a buffer, with rewards that come at once and with slow rewards, all
+// with lengths that vary; and both with equal lengths.
 func stallArms(o Options) []Arm {
 	slow := func(c run.Config) run.Config {
 		c.Pipeline.RewardLatency = task.Latency{Distribution: task.Lognormal, Mean: slowMean, Sigma: slowSigma}
 		return c
 	}
-	q, b := schedule(o, queueSplit(), "lifo"), schedule(o, queueSplit(), distinct)
+	equalQ, equalB := schedule(o, queueSplit(), "lifo"), schedule(o, queueSplit(), distinct)
+	q, b := equalQ, equalB
+	q.Pipeline.LengthSigma, b.Pipeline.LengthSigma = scheduleLengths, scheduleLengths
 	return []Arm{
-		{"schedule, queue", q}, {"schedule, buffer", b}, {"schedule, queue, slow rewards", slow(q)},
-		{"schedule, buffer, slow rewards", slow(b)},
+		{"schedule, queue, varying lengths", q}, {"schedule, buffer, varying lengths", b},
+		{"schedule, queue, varying lengths, slow rewards", slow(q)},
+		{"schedule, buffer, varying lengths, slow rewards", slow(b)},
+		{"schedule, queue, equal lengths", equalQ}, {"schedule, buffer, equal lengths", equalB},
 	}
 }
 
