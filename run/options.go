@@ -16,6 +16,7 @@ import (
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/results"
 )
 
 // pipelineOptions returns the configuration's part for package pipeline. Compute is counted with replay unless the
@@ -281,15 +282,16 @@ func (b Budget) validate() error {
 	return nil
 }
 
-// BudgetCompute returns the compute at which the run ends, in the unit of metrics.jsonl. With pipeline.filter_groups
-// a limit of updates counts as if no group were dropped.
-func (c Config) BudgetCompute() float64 {
-	o := c.pipelineOptions().WithDefaults() // the compute of an update, too
-	limit := o.ComputeBudget
-	if updates := float64(o.Updates) * o.UpdateCompute; updates > 0 && (limit == 0 || updates < limit) {
-		limit = updates
+// BudgetShare returns the share of the budget, in [0, 1], that a run has used at the end of an update.
+func (c Config) BudgetShare(u results.Update) float64 {
+	share := 0.0
+	if limit := c.Budget.Updates; limit > 0 {
+		share = float64(u.Update) / float64(limit)
 	}
-	return limit
+	if limit := c.pipelineOptions().ComputeBudget; limit > 0 {
+		share = max(share, u.Compute/limit)
+	}
+	return min(share, 1)
 }
 
 // Warnings returns what a valid configuration does that its user may not want.

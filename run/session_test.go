@@ -437,23 +437,31 @@ func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
 	}
 }
 
-// Displays count down to the compute at which the run ends, whichever limit ends it.
-func TestARunEndsAtItsBudgetsCompute(t *testing.T) {
+// Displays count up to the share of the budget, whichever limit ends the run.
+func TestARunEndsWhenItsBudgetIsUsed(t *testing.T) {
 	for name, set := range map[string][]string{
 		"updates with replay":    {"budget.updates=4", "budget.compute=400"},
 		"updates of a queue":     {"budget.updates=4", "budget.compute=400", "replay.sampler=lifo"},
 		"updates in turns":       {"budget.updates=4", "budget.compute=400", "pipeline.mode=sync"},
 		"updates, fresh shares":  {"budget.updates=4", "budget.compute=400", "replay.fresh_share=0.5"},
 		"updates alone":          {"budget.updates=4"},
+		"updates, filled":        {"budget.updates=4", "task.random_rewards=0.4", "pipeline.filter_groups=true"},
 		"compute":                {"budget.updates=0", "budget.compute=2"},
 		"compute before updates": {"budget.updates=400", "budget.compute=2"},
+		"compute, filled": {"budget.updates=0", "budget.compute=4", "task.random_rewards=0.4",
+			"pipeline.filter_groups=true"},
 	} {
 		c := small(t, append([]string{"warmup.steps=0"}, set...)...)
-		sum := train(t, c, filepath.Join(t.TempDir(), "run"))
-		if update := sum.Compute / float64(sum.Updates); sum.Compute < c.BudgetCompute()*(1-1e-12) ||
-			sum.Compute >= c.BudgetCompute()+update*(1-1e-12) {
-			t.Errorf("%s: the run ended at %g after %d updates, its budget is %g", name, sum.Compute, sum.Updates,
-				c.BudgetCompute())
+		dir := filepath.Join(t.TempDir(), "run")
+		train(t, c, dir)
+		r, err := results.ReadRun(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, u := range r.Updates {
+			if share := c.BudgetShare(u); share <= 0 || (share > 1-1e-12) != (i == len(r.Updates)-1) {
+				t.Errorf("%s: update %d of %d has used %g of the budget", name, u.Update, len(r.Updates), share)
+			}
 		}
 	}
 }

@@ -57,7 +57,12 @@ func stallArms(o Options) []Arm {
 		c.Pipeline.RewardLatency = task.Latency{Distribution: task.Lognormal, Mean: slowMean, Sigma: slowSigma}
 		return c
 	}
-	equalQ, equalB := schedule(o, queueSplit(), "lifo"), schedule(o, queueSplit(), distinct)
+	atMu := func(sampler string) run.Config {
+		c := schedule(o, queueSplit(), sampler)
+		c.Pipeline.RolloutCost = queueSplit().ratio() // at 5.28 workers are the slower side, and only trainers would wait
+		return c
+	}
+	equalQ, equalB := atMu("lifo"), atMu(distinct)
 	q, b := equalQ, equalB
 	q.Pipeline.LengthSigma, b.Pipeline.LengthSigma = scheduleLengths, scheduleLengths
 	return []Arm{

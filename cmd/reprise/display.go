@@ -193,12 +193,12 @@ type progress struct {
 	mu     sync.Mutex
 	latest results.Update
 	eval   results.Eval
-	budget float64   // of compute
+	config run.Config
 	began  time.Time // when the first update came
-	from   float64   // compute at that update; below 0: there was none
+	from   float64   // share of the budget used at that update; below 0: there was none
 }
 
-func newProgress(c run.Config) *progress { return &progress{budget: c.BudgetCompute(), from: -1} }
+func newProgress(c run.Config) *progress { return &progress{config: c, from: -1} }
 
 // hooks returns hooks that note the progress and move a bar, which may be nil. They ask for it when the run begins or
 // goes on: one that is resumed may have nothing left to do.
@@ -222,7 +222,7 @@ func (p *progress) update(u results.Update) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.from < 0 {
-		p.from, p.began = u.Compute, time.Now()
+		p.from, p.began = p.config.BudgetShare(u), time.Now()
 	}
 	p.latest = u
 }
@@ -237,7 +237,7 @@ func (p *progress) evaluate(e results.Eval) {
 func (p *progress) share() float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return min(p.latest.Compute/p.budget, 1)
+	return p.config.BudgetShare(p.latest)
 }
 
 // String is one line about the run.
@@ -251,8 +251,9 @@ func (p *progress) parts() []string {
 	if u.Update == 0 {
 		return []string{fmt.Sprintf("pass@1 %.3f", p.eval.Pass1), "update 0"}
 	}
+	share := p.config.BudgetShare(u)
 	return []string{
-		"ETA " + remaining(p.began, u.Compute-p.from, p.budget-u.Compute),
+		"ETA " + remaining(p.began, share-p.from, 1-share),
 		fmt.Sprintf("pass@1 %.3f", p.eval.Pass1),
 		fmt.Sprintf("replay ratio %.2f", u.ReplayRatio.Float()),
 		fmt.Sprintf("update %d", u.Update),

@@ -187,7 +187,7 @@ func TestEachRunOfAStudyThatEndsIsALineWithItsResultAndTheTimeThatIsLeft(t *test
 		d.ended(endedRun(5, results.Reach{Reached: true, Compute: results.Num(1234)}))
 		d.ended(endedRun(6, results.Reach{}))
 		hooks = d.hooks("half", 2, c)
-		hooks.OnUpdate(results.Update{Update: 1, Compute: c.BudgetCompute() / 2})
+		hooks.OnUpdate(results.Update{Update: 1, Compute: budget(c) / 2})
 		hooks.OnEval(results.Eval{Pass1: 0.5})
 		d.ended(study.Ended{Arm: "queue", Seed: 2, Count: 7, Total: 12, Failed: "the norm is NaN"})
 		want := []string{
@@ -214,7 +214,7 @@ func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
 	report := d.warmup("buffer", 2, c)
 	report(1, 0.5)
 	refresh <- time.Now()
-	d.hooks("buffer", 2, c).OnUpdate(results.Update{Update: 3, Compute: c.BudgetCompute() / 2})
+	d.hooks("buffer", 2, c).OnUpdate(results.Update{Update: 3, Compute: budget(c) / 2})
 	refresh <- time.Now()
 	refresh <- time.Now()
 	if n := len(d.active); n != 1 {
@@ -222,7 +222,7 @@ func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
 	}
 	d.ended(endedRun(5, results.Reach{}))
 	whole := d.hooks("whole", 2, c) // to the end of its budget
-	whole.OnUpdate(results.Update{Update: 9, Compute: c.BudgetCompute()})
+	whole.OnUpdate(results.Update{Update: 9, Compute: budget(c)})
 	refresh <- time.Now()
 	d.setActive("whole, seed 2", activeRun{})
 	refresh <- time.Now()
@@ -242,4 +242,10 @@ func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
 		!strings.Contains(last, "5/12 runs") {
 		t.Errorf("the last screen is:\n%s", fmt.Sprintf("%q", last))
 	}
+}
+
+// budget returns the compute at which a run ends.
+func budget(c run.Config) float64 {
+	o, _ := c.Schedule()
+	return o.ComputeBudget
 }
