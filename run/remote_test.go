@@ -35,7 +35,7 @@ func tableModes() []string {
 		"default", "queue", "chunks of tokens", "slow rewards", "turns", "positive", "a line for a full queue",
 		"four trainers", "priorities, mixed",
 		"groups by priority", "gradient norms", "ESS held", "prompts replayed", "critic's stored values",
-		"off-policy, reference swapped",
+		"filled at the same time", "off-policy, reference swapped",
 	}
 }
 
