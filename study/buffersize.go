@@ -15,8 +15,8 @@ func bufferSize() Study {
 			"One learning rate, eight GPUs. The buffer keeps the newest N rollouts; W GPUs generate and T train. The " +
 				"arm without replay has the split that stalls least. A larger N means staler rollouts; a smaller W/T " +
 				"means more uses of each rollout and cheaper updates. The largest N is run at (6,2) only.",
-			"pass@k is measured for the arm without replay and for three capacities at (6,2), from samples at " +
-				"temperature 1.",
+			fmt.Sprintf("pass@k is measured without replay and at (6,2) with N = %d, from samples at temperature 1.",
+				labCapacity),
 		},
 		Pilots: func(o Options) []Pilot { return []Pilot{capacityPilot(o)} },
 		Arms:   func(o Options) []Arm { return append([]Arm{queueArm(o)}, gridArms(o)...) }, Judge: judgeBufferSize,

@@ -65,3 +65,12 @@ func TestAMetricCurveHasAPointForEachPartWithUpdates(t *testing.T) {
 		}
 	}
 }
+
+func TestAFailedRunCountsAsZeroInTheMedianCurve(t *testing.T) {
+	a := Runs{Arm: short(), Runs: []*results.Run{noted(1, false, 0, 0.5), noted(2, true, 0, 0.4, 0.4, 0.4, 0.4),
+		noted(3, true, 0, 0.6, 0.6, 0.6, 0.6)}}
+	curve := results.MedianCurve(a.evals())
+	if n := len(curve); n != 5 || curve[1].Pass1 != 0.5 || curve[4].Pass1 != 0.4 {
+		t.Errorf("%d points, %v", n, curve)
+	}
+}

@@ -14,19 +14,19 @@ import (
 
 // The base configuration was fixed by pilot runs before any study.
 const (
-	labBatch   = 480 // B: 2, 3 and 4 trainers divide it into whole groups
+	labBatch   = 960 // B: 2, 3 and 4 trainers divide it into whole groups
 	labGroup   = 8
-	labCompute = 24 // budget, in updates without replay
-	labEvery   = 2  // between evaluations
-	labTarget  = 0.55
-	labRate    = 1e-3   // the middle one of labRates
-	labSampler = unseen // never-used rollouts first, then without replacement within a batch
-	labSamples = 4      // per held-out problem, of the arms evaluated by pass@k
-	labPassAt  = 4      // the largest k
-	labHeldOut = 200    // problems
+	labCompute = 48 // budget, in updates without replay
+	labEvery   = 3  // between evaluations
+	labTarget  = 0.35
+	labRate    = 1e-3    // the middle one of labRates
+	labSampler = uniform // [ER]'s: with replacement
+	labSamples = 4       // per held-out problem, of the arms evaluated by pass@k
+	labPassAt  = 4       // the largest k
+	labHeldOut = 1000    // problems, of 2500
 
-	labCapacity = 2 * labBatch // N, where a study changes something else
-	widest      = 8 * labBatch // N, at labSplit only
+	labCapacity = 2 * labBatch  // N, where a study changes something else
+	widest      = 16 * labBatch // N, at labSplit only
 )
 
 // The samplers of the studies.
@@ -34,23 +34,25 @@ const (
 	uniform  = "uniform"
 	distinct = "distinct"
 	unseen   = "unseen"
+	epoch    = "epoch"
 )
 
 // aboutLab describes the laboratory at the top of a page.
-func aboutLab() string { return aboutSearch(labBatch, labCompute) }
+func aboutLab() string {
+	return "The task is addition of numbers below 50, by a policy of two layers of width 64 that starts from a supervised " +
+		"warm-up. " + aboutPipeline(labBatch, labCompute) + " Rollouts are drawn from a buffer with replacement."
+}
 
-func aboutSearch(batch int, compute float64) string {
-	return fmt.Sprintf("The task is search: questions about made-up facts, answered after queries to a small search "+
-		"engine, by a policy of two layers of width 64 that starts from a supervised warm-up. A batch is %d "+
-		"rollouts in groups of %d; with a buffer, rollouts that were never used come first. A rollout costs μ = %g to "+
-		"generate, and "+
-		"runs end at the compute of %g updates without replay. The source trains large language models for "+
-		"longer; what is found here holds for this small model and these short runs.",
+// aboutPipeline describes batches and costs.
+func aboutPipeline(batch int, compute float64) string {
+	return fmt.Sprintf("A batch is %d rollouts in groups of %d. A rollout costs μ = %g to generate, and runs end at the "+
+		"compute of %g updates without replay. The source trains large language models for longer; what is found here "+
+		"holds for this small model and these short runs.",
 		batch, labGroup, run.Default().Pipeline.RolloutCost, compute)
 }
 
 // labRates returns the learning rates of the sweeps, ascending.
-func labRates() []float64 { return []float64{6e-4, labRate, 1.5e-3} }
+func labRates() []float64 { return []float64{6e-4, labRate, 1.6e-3} }
 
 // split is the numbers of GPUs that generate and that train.
 type split struct{ workers, trainers int }
@@ -107,26 +109,24 @@ func labGrid() []cell {
 	return cells
 }
 
-// searchBase is the task with its policy and warm-up.
-func searchBase(o Options) run.Config {
+// additionBase is the task with its policy and warm-up.
+func additionBase(o Options) run.Config {
 	c := run.Default()
-	c.Task = map[string]any{"name": "search", "held_out": labHeldOut}
-	c.Policy.Positions, c.Generate.MaxTokens = 192, 14
-	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.3
+	c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50, "held_out": labHeldOut}
+	c.Warmup.Until = 0.3
 	c.Pipeline.Group = labGroup
+	c.Learner.Warmup = 10 // without it the first updates unlearn some of the warm-up
 	c.Evaluate.Samples = 0
 	c.Checkpoint.Every = 1000 // only at the end, and when a run is interrupted
-	// With one passage and a higher rate, the policy answers some questions within seconds.
 	if o.Quick {
-		c.Task["held_out"], c.Task["passages"] = 40, 1
-		c.Warmup.Steps, c.Warmup.LearningRate = 150, 3e-3
+		c.Task["held_out"], c.Warmup.Steps, c.Warmup.Until = 40, 150, 0
 	}
 	return c
 }
 
 // labBase is what all arms of the laboratory have in common.
 func labBase(o Options) run.Config {
-	c := searchBase(o)
+	c := additionBase(o)
 	c.Pipeline.Batch = labBatch
 	c.Learner.LearningRate = labRate
 	c.Replay.Sampler = labSampler
@@ -160,7 +160,7 @@ func queueArm(o Options) Arm { return Arm{queueName, withPassAt(queue(o))} }
 // bufferArm is a cell of the grid.
 func bufferArm(o Options, at cell) Arm {
 	c := buffer(o, at)
-	if at.split == labSplit() && at.capacity != 4*labBatch { // pass@k costs more than greedy evaluations
+	if at == (cell{labSplit(), labCapacity}) { // pass@k costs more than greedy evaluations
 		c = withPassAt(c)
 	}
 	return Arm{at.String(), c}

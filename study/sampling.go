@@ -10,20 +10,27 @@ func sampling() Study {
 		Name: "sampling", Title: "Does it matter how batches are drawn?", Source: "[ER] fig. 15",
 		Lead: []string{
 			aboutLab(),
-			"One buffer at (6,2), drawn from in three ways: with replacement (uniform); without replacement within a " +
-				"batch (distinct); and without replacement, rollouts that were never used first (unseen). All three " +
-				"start when each trainer's shard holds its share of a batch: with replacement one rollout would be " +
-				"enough, and the first batches would repeat a few rollouts.",
+			"One buffer at (6,2), drawn from in four ways: with replacement (uniform, [ER]'s); without replacement within " +
+				"a batch (distinct); the same over as many draws as the buffer holds (epoch); and without replacement, " +
+				"rollouts that were never used first (unseen). All start when each trainer's shard holds its share of a " +
+				"batch: with replacement one rollout would be enough, and the first batches would repeat a few rollouts.",
 		},
 		Arms: func(o Options) []Arm {
-			return []Arm{queueArm(o), samplerArm(o, uniform), samplerArm(o, distinct), samplerArm(o, unseen)}
+			arms := []Arm{queueArm(o)}
+			for _, s := range labSamplers() {
+				arms = append(arms, samplerArm(o, s))
+			}
+			return arms
 		},
 		Judge: judgeSampling,
 	}
 }
 
+// labSamplers are the samplers that are compared, [ER]'s first.
+func labSamplers() []string { return []string{uniform, distinct, epoch, unseen} }
+
 // noImpact is the change of accuracy, fixed before the runs, that counts as none.
-const noImpact = 0.05
+const noImpact = 0.02
 
 func samplerArm(o Options, sampler string) Arm {
 	a := bufferArm(o, cell{labSplit(), labCapacity})
@@ -36,8 +43,11 @@ func samplerArm(o Options, sampler string) Arm {
 }
 
 func judgeSampling(f *Found) (Judgement, error) {
-	samplers := []string{uniform, distinct, unseen}
-	arms := f.of(samplerArm(f.Options, uniform), samplerArm(f.Options, distinct), samplerArm(f.Options, unseen))
+	samplers := labSamplers()
+	var arms []Runs
+	for _, s := range samplers {
+		arms = append(arms, f.Of(samplerArm(f.Options, s).Name))
+	}
 	var tests []test
 	for i, a := range arms[1:] {
 		tests = append(tests, difference(a, arms[0], meanOver(1)).named(samplers[i+1], within(0, noImpact)))

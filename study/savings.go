@@ -2,8 +2,10 @@ package study
 
 import (
 	"fmt"
-	"math"
+	"slices"
+	"strings"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
@@ -15,11 +17,14 @@ func savings() Study {
 			"The same experiment with and without replay, on the same base models, seeds and held-out problems: how " +
 				"much compute does each need to reach an accuracy that is fixed before the run? Compute is counted " +
 				"by formula: B(1 + μ) an update without replay, B(1 + W/T) with.",
-			"Each arm has the learning rate that was best for it on base models that judge nothing. The split (5,3) was " +
-				"chosen by runs on a seed that is not among the study's. The source's split, (6,2), is shown with the two " +
-				"arms but not judged.",
-			aboutSearch(savingsBatch, savingsCompute) + " The batch is twice that of the other studies, so that " +
-				"stability limits the learning rate, not the noise of a batch.",
+			"Each arm has the learning rate, and replay the split, that was best for it on base models that judge nothing. " +
+				"Replay draws rollouts that were never used first; other ways to draw are shown beside it.",
+			fmt.Sprintf("Two tasks. Addition of numbers below 50: runs end at the compute of %g updates without replay. "+
+				"Search: questions about made-up facts, answered after queries to a small search engine, to %g updates. A "+
+				"batch is %d rollouts, so that stability limits the learning rate and not the noise of a batch. The policy has "+
+				"two layers of width 64 and starts from a supervised warm-up. The source trains large language models for "+
+				"longer; what is found here holds for this small model and these short runs.",
+				savingsTasks()[0].compute, savingsTasks()[1].compute, labBatch),
 			"A ratio is 0 if only the run with replay reached the target, and infinite if only the other did. Where neither " +
 				"did there is none.",
 		},
@@ -27,152 +32,184 @@ func savings() Study {
 	}
 }
 
-const (
-	savingsBatch    = 2 * labBatch
-	savingsCapacity = 2 * savingsBatch
-	savingsCompute  = 20
-	savingsEvery    = 1
-	savingsTarget   = 0.5
-	savingsNone     = "without replay"
-	savingsBuffer   = "with replay"
-)
+// savingsTask is a task on which both arms are tried.
+type savingsTask struct {
+	name            string
+	base            func(Options) run.Config
+	rates           []float64 // to choose from, ascending
+	target          float64
+	compute, every  float64
+	pilots          [2]string // the choices without replay and with
+	without, replay string    // the arms
+}
 
-// savingsRates are the learning rates that both arms choose among, ascending.
-func savingsRates() []float64 { return []float64{5e-4, 7e-4, 1e-3} }
+func savingsTasks() []savingsTask {
+	tasks := []savingsTask{
+		{name: "addition", base: additionBase, rates: labRates(), target: 0.4, compute: 60, every: 2},
+		{name: "search", base: searchBase, rates: []float64{5e-4, 7e-4, 1e-3}, target: 0.5, compute: 20, every: 1},
+	}
+	for i := range tasks {
+		t := &tasks[i]
+		t.pilots = [2]string{t.name + ", learning rate without replay", t.name + ", split and learning rate with replay"}
+		t.without, t.replay = t.name+": without replay", t.name+": with replay"
+	}
+	return tasks
+}
 
-// savingsSplit is the split of the arm with replay, sourceSplit that of [ER] fig. 1.
-func savingsSplit() split { return split{5, 3} }
-func sourceSplit() split  { return split{6, 2} }
+// searchBase is the task search with its policy and warm-up.
+func searchBase(o Options) run.Config {
+	c := run.Default()
+	c.Task = map[string]any{"name": "search", "held_out": 200}
+	c.Policy.Positions, c.Generate.MaxTokens = 192, 14
+	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.3
+	c.Pipeline.Group = labGroup
+	c.Evaluate.Samples = 0
+	c.Checkpoint.Every = 1000
+	// With one passage and a higher rate, the policy answers some questions within seconds.
+	if o.Quick {
+		c.Task["held_out"], c.Task["passages"] = 40, 1
+		c.Warmup.Steps, c.Warmup.LearningRate = 150, 3e-3
+	}
+	return c
+}
+
+// savingsSplits are the splits that replay chooses between, the source's first.
+func savingsSplits() []split { return []split{{6, 2}, {5, 3}} }
 
 // computeRatio is gamma, the cost of an update with replay over that of one without.
 func computeRatio(s split, mu float64) float64 { return (1 + s.ratio()) / (1 + mu) }
 
 // savingsGoal is what [ER]'s split saves if an update with replay teaches as much as one without: 1 - gamma.
 func savingsGoal() float64 {
-	return 1 - computeRatio(sourceSplit(), run.Default().Pipeline.RolloutCost)
+	return 1 - computeRatio(savingsSplits()[0], run.Default().Pipeline.RolloutCost)
 }
 
-// savingsConfig is the configuration with replay.
-func savingsConfig(o Options, s split, rate float64) run.Config {
-	c := withRate(s.set(searchBase(o)), rate)
-	c.Pipeline.Batch = savingsBatch
-	c.Replay.Sampler, c.Replay.Capacity = labSampler, savingsCapacity
-	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = savingsEvery, savingsTarget, savingsCompute
+// config is the task's configuration, with replay unless its table is a queue.
+func (t savingsTask) config(o Options, s split, rate float64, sampler replay.Sampler) run.Config {
+	c := withRate(s.set(t.base(o)), rate)
+	c.Pipeline.Batch = labBatch
+	c.Replay.Sampler, c.Replay.Capacity = sampler, labCapacity
+	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = t.every, t.target, t.compute
 	if o.Quick {
-		c.Pipeline.Batch, c.Budget.Compute, c.Evaluate.Every = savingsBatch/5, 2, 0.5
+		c.Pipeline.Batch, c.Budget.Compute, c.Evaluate.Every = labBatch/5, 2, 0.5
 	}
 	return c
 }
 
-// savingsQueue is the configuration without replay.
-func savingsQueue(o Options, rate float64) run.Config {
-	c := savingsConfig(o, queueSplit(), rate)
-	c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*savingsBatch
-	return c
-}
-
-// savingsPilots choose the learning rates.
-func savingsPilots(o Options) []Pilot {
-	queue, buffer := Pilot{Name: "learning rate without replay", by: meanOver(1)},
-		Pilot{Name: "learning rate with replay", by: meanOver(1)}
-	for _, rate := range savingsRates() {
-		queue.Arms = append(queue.Arms, Arm{rateName(savingsNone, rate), savingsQueue(o, rate)})
-		buffer.Arms = append(buffer.Arms, Arm{rateName(savingsBuffer, rate), savingsConfig(o, savingsSplit(), rate)})
+// savingsPilots choose the learning rates, and the split with replay.
+func savingsPilots(o Options) (list []Pilot) {
+	for _, t := range savingsTasks() {
+		queue, buffer := Pilot{Name: t.pilots[0], by: meanOver(1)}, Pilot{Name: t.pilots[1], by: meanOver(1)}
+		for _, rate := range t.rates {
+			queue.Arms = append(queue.Arms, Arm{rateName(t.without, rate), t.config(o, queueSplit(), rate, "lifo")})
+			for _, s := range savingsSplits() {
+				buffer.Arms = append(buffer.Arms, Arm{rateName(fmt.Sprintf("%s, %s", t.replay, s), rate),
+					t.config(o, s, rate, unseen)})
+			}
+		}
+		list = append(list, queue, buffer)
 	}
-	return []Pilot{queue, buffer}
+	return list
 }
 
-// savingsArms are the two arms that are judged, and the source's split at the rate with replay.
-func savingsArms(o Options) []Arm {
+// savingsSamplers are the ways to draw that are shown beside the one that is judged.
+func savingsSamplers() []string { return []string{uniform, distinct, epoch} }
+
+// savingsArms are, of each task, the two arms that are judged, and replay with other samplers.
+func savingsArms(o Options) (arms []Arm) {
 	pilots := savingsPilots(o)
-	queue, buffer := o.choice(pilots[0]).Config, o.choice(pilots[1]).Config
-	return []Arm{{savingsNone, queue}, {savingsBuffer, buffer}, {fmt.Sprintf("%s, %s", savingsBuffer, sourceSplit()),
-		sourceSplit().set(buffer)}}
+	for i, t := range savingsTasks() {
+		queue, buffer := o.choice(pilots[2*i]).Config, o.choice(pilots[2*i+1]).Config
+		arms = append(arms, Arm{t.without, queue}, Arm{t.replay, buffer})
+		for _, s := range savingsSamplers() {
+			c := buffer
+			c.Replay.Sampler = replay.Sampler(s)
+			arms = append(arms, Arm{t.replay + ", " + s, c})
+		}
+	}
+	return arms
 }
 
 func judgeSavings(f *Found) (Judgement, error) {
-	queue, buffer := f.Arms[0], f.Arms[1]
-	target, gamma := buffer.Config.Evaluate.Target, bufferUnit(buffer.Config)/unit(buffer.Config)
-	cost := ratio(buffer, queue, toTarget)
-	measured := fmt.Sprintf("Compute to pass@1 of %g, with replay over without", target)
-	const er1 = "[ER] fig. 1"
+	var less, vanilla, goal, teaches, everywhere, steadier []test
+	var chosen, crashed []string
+	for _, t := range savingsTasks() {
+		queue, buffer := f.Of(t.without), f.Of(t.replay)
+		s := split{buffer.Config.Pipeline.Workers, buffer.Config.Pipeline.Trainers}
+		gamma := computeRatio(s, buffer.Config.Pipeline.RolloutCost)
+		cost := ratio(buffer, queue, toTarget)
+		less = append(less, cost.named(t.name, below(1)))
+		goal = append(goal, cost.named(t.name, atMost(1-savingsGoal())))
+		teaches = append(teaches, cost.named(fmt.Sprintf("%s, γ = %.3f", t.name, gamma), atMost(gamma)))
+		vanilla = append(vanilla, ratio(f.Of(t.replay+", "+uniform), queue, toTarget).named(t.name, below(1)))
+		everywhere = append(everywhere, ahead(t.name, buffer, queue)...)
+		steadier = append(steadier, difference(queue, buffer, unsteady).named(t.name, above(0)))
+		chosen = append(chosen, fmt.Sprintf("%s: rate %g without replay, %g at %s with", t.name,
+			queue.Config.Learner.LearningRate, buffer.Config.Learner.LearningRate, s))
+		crashed = append(crashed, fmt.Sprintf("%s: %d of %d without, %d of %d with", t.name, queue.crashes(),
+			len(queue.Runs), buffer.crashes(), len(buffer.Runs)))
+	}
+	const er1, toTheTarget = "[ER] fig. 1", "Compute to the target, with replay over without"
 	return f.judge([]claim{
 		{
-			source: er1, text: "With a well-chosen buffer the same accuracy takes less compute.", by: cost.is(below(1)),
-			measured: measured,
-			more: fmt.Sprintf("Ratio of the median curves: %s. Learning rates: %g without replay, %g with.",
-				times(curvesRatio(buffer, queue)), queue.Config.Learner.LearningRate, buffer.Config.Learner.LearningRate),
+			source: er1, text: "With a well-chosen buffer the same accuracy takes less compute.", by: less,
+			measured: toTheTarget, more: "Chosen: " + strings.Join(chosen, "; ") + ".",
 		},
 		{
-			source: er1 + ", up to 40%", by: cost.is(atMost(1 - savingsGoal())), measured: measured,
+			source: er1, text: "So it does with [ER]'s sampler, with replacement.", by: vanilla, measured: toTheTarget,
+		},
+		{
+			source: er1 + ", up to 40%", by: goal, measured: toTheTarget,
 			text: fmt.Sprintf("The saving is %s or more, 1 − γ of the source's %s.", percent(savingsGoal()),
-				sourceSplit()),
+				savingsSplits()[0]),
 		},
 		{
-			source: "[ER] §2", by: cost.is(atMost(gamma)), measured: measured,
-			text: fmt.Sprintf("An update with replay teaches as much as one without: the saving is 1 − γ = %s or "+
-				"more at %s, where it costs γ = %.3f of one.", percent(1-gamma), savingsSplit(), gamma),
+			source: "[ER] §2", by: teaches, measured: toTheTarget,
+			text: "An update with replay teaches as much as one without: the saving is 1 − γ or more.",
 		},
 		{
-			source: er1, text: "Whatever the compute, the accuracy with replay is higher.",
-			by: ahead(buffer, queue), measured: "Mean pass@1 over each quarter of the budget, with replay less " +
-				"without",
+			source: er1, text: "Whatever the compute, the accuracy with replay is higher.", by: everywhere,
+			measured: "Mean pass@1 over each quarter of the budget, with replay less without",
 		},
 		{
-			source: er1, text: "Runs without replay are less stable.",
-			by:       difference(queue, buffer, unsteady).is(above(0)),
+			source: er1, text: "Runs without replay are less stable.", by: steadier,
 			measured: "How unsteady a run is, without replay less with",
-			more: fmt.Sprintf("Crashed: %d of %d runs without, %d of %d with.",
-				queue.crashes(), len(queue.Runs), buffer.crashes(), len(buffer.Runs)),
+			more:     "Crashed: " + strings.Join(crashed, "; ") + ".",
 		},
-	}, savingsPage(f.Arms, target)...)
-}
-
-// curvesRatio is the compute at which the median curve of arm a reaches the target over that of b.
-func curvesRatio(a, b Runs) float64 {
-	to := func(r Runs) float64 {
-		where := results.MedianReach(r.evals(), r.Config.Evaluate.Target)
-		if !where.Reached {
-			return math.Inf(1)
-		}
-		return where.Compute.Float()
-	}
-	return to(a) / to(b)
+	}, savingsPage(f)...)
 }
 
 // ahead asks of each quarter of the budget that arm a is more accurate than b.
-func ahead(a, b Runs) (tests []test) {
+func ahead(task string, a, b Runs) (tests []test) {
 	for i := range 4 {
 		from, to := float64(i)/4, float64(i+1)/4
 		tests = append(tests, difference(a, b, meanBetweenShares(from, to)).named(
-			fmt.Sprintf("%s to %s", percent(from), percent(to)), above(0)))
+			fmt.Sprintf("%s, %s to %s", task, percent(from), percent(to)), above(0)))
 	}
 	return tests
 }
 
-func savingsPage(arms []Runs, target float64) []results.Section {
-	queue, buffer := arms[0], arms[1]
-	x, both := inUpdates(queue.Arm), lines(0, queue, buffer)
-	inBuffer := byCompute("compute, in updates with replay", bufferUnit(buffer.Config))
-	return []results.Section{
-		{
-			Title: "Accuracy against compute",
+func savingsPage(f *Found) (sections []results.Section) {
+	for _, t := range savingsTasks() {
+		queue, buffer := f.Of(t.without), f.Of(t.replay)
+		arms := slices.DeleteFunc(slices.Clone(f.Arms), func(a Runs) bool { return !strings.HasPrefix(a.Name, t.name) })
+		x, both := inUpdates(queue.Arm), lines(0, queue, buffer)
+		inBuffer := byCompute("compute, in updates with replay", bufferUnit(buffer.Config))
+		sections = append(sections, results.Section{
+			Title: "Accuracy against compute: " + t.name,
 			Text:  []string{"Lines are medians over seeds, bands quartiles."},
-			Figures: []results.Figure{withTarget(medianFigure("Both arms at their best learning rate", "", x, both...),
-				target)},
-			Grids: []results.Grid{savingsTable(queue, buffer)},
-		},
-		{
-			Title: "In the other unit, and by seed",
 			Figures: []results.Figure{
+				withTarget(medianFigure("Both arms, each as chosen", "", x, both...), t.target),
+				withTarget(medianFigure("Other samplers", "", x, lines(0, arms...)...), t.target),
 				withTarget(medianFigure("In updates with replay",
-					"[ER] draws figure 1 in updates without replay and figure 3 in updates with replay.",
-					inBuffer, both...), target),
-				withTarget(seedFigure("Every seed", "", x, both...), target),
+					"[ER] draws figure 1 in updates without replay and figure 3 in updates with replay.", inBuffer, both...),
+					t.target),
+				withTarget(seedFigure("Every seed", "", x, both...), t.target),
 			},
-			Grids: []results.Grid{armsTable("Arms", arms...)},
-		},
+			Grids: []results.Grid{savingsTable(queue, buffer), armsTable("Arms", arms...)},
+		})
 	}
+	return sections
 }
 
 // savingsTable shows the cost of the target on each seed.

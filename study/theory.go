@@ -33,8 +33,8 @@ func theory() Study {
 // The short run that the calculator is fitted to. Its table holds staler rollouts than any of the grid's, so that
 // nothing is extrapolated.
 const (
-	theoryCompute  = 8
-	theoryCapacity = 5 * labBatch
+	theoryCompute  = 10
+	theoryCapacity = 6 * labBatch
 	theoryShort    = "short run"
 )
 
