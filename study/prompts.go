@@ -190,11 +190,9 @@ func judgePrompts(f *Found) (Judgement, error) {
 		{
 			source: pr51, text: "Prompt replay gains most where rollouts are the bottleneck, and little where they " +
 				"are not.",
-			by: append(moreGain.is(above(0)), dearGain.is(above(0))...),
-			measured: fmt.Sprintf("What prompt replay adds to mean pass@1 of filled batches over the first third of "+
-				"the budget, at μ = %g less at μ = %g", mu, cheapMu),
-			more: fmt.Sprintf("At μ = %g it adds %s.", mu, dearGain),
-			note: "The same is asked of what is added at the larger μ.",
+			by: []test{moreGain.named(fmt.Sprintf("at μ = %g less at %g", mu, cheapMu), above(0)),
+				dearGain.named(fmt.Sprintf("at μ = %g", mu), above(0))},
+			measured: "What prompt replay adds to mean pass@1 of filled batches over the first third of the budget",
 		},
 	}, promptsPage(f, plain, replay)...)
 }
