@@ -305,16 +305,17 @@ func (m *Machine) filter(n uint64) (keep bool, err error) {
 	if keep {
 		if f.Kept += len(g.rollouts); f.Kept >= size {
 			*f = Filling{}
+			return true, nil
 		}
-		return true, nil
-	}
-	delete(m.groups, n)
-	m.counts.drop(g)
-	if err := m.reportPrompt(n, g); err != nil {
-		return false, err
-	}
-	if m.hooks.OnDrop != nil {
-		m.hooks.OnDrop(Insertion{m.now, n, g.worker, nil, g.rollouts, g.prompt, g.replayed})
+	} else {
+		delete(m.groups, n)
+		m.counts.drop(g)
+		if err := m.reportPrompt(n, g); err != nil {
+			return false, err
+		}
+		if m.hooks.OnDrop != nil {
+			m.hooks.OnDrop(Insertion{m.now, n, g.worker, nil, g.rollouts, g.prompt, g.replayed})
+		}
 	}
 	if f.Generated >= m.opts.MaxGenBatches*size {
 		return false, fmt.Errorf("%w at time %g: of %d rollouts generated for a batch of %d, %d are in groups whose "+
@@ -322,12 +323,12 @@ func (m *Machine) filter(n uint64) (keep bool, err error) {
 			"or group (%d), or set filter_groups: false",
 			ErrStuck, m.now, f.Generated, size, f.Kept, m.opts.MaxGenBatches, m.opts.Group)
 	}
-	if m.opts.Mode == Sync {
+	if !keep && m.opts.Mode == Sync {
 		m.turn.Open--
 		m.turn.Groups++
 		m.wakeWorkers()
 	}
-	return false, nil
+	return keep, nil
 }
 
 // wakeWorkers lets idle workers look for a job.

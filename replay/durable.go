@@ -69,7 +69,7 @@ const (
 	MarkReserved                   // in the part that retention positive reserves for correct rollouts
 	// not handed out as fresh, counting acknowledged draws; a group's first rollout stands for the group
 	MarkFresh
-	MarkAtMax // entered at the largest base, and has it still
+	MarkAtMax // still at the largest base, at which it entered
 	allMarks  = 1<<iota - 1
 )
 

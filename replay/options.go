@@ -67,7 +67,7 @@ type Options struct {
 	Draws     Draws   `json:"draws,omitempty"` // stratified or independent [stratified]
 	// base of new rollouts: own, or max, the largest known [own]
 	Entry Entry `json:"entry,omitempty"`
-	// with entry max, until when: replay, refresh or report [replay]
+	// what ends an entry at the maximum: replay, refresh or report [replay]
 	EntryUntil Until `json:"entry_until,omitempty"`
 	// of the weights (N P)^-beta, in [0, 1]; 0: all weights are 1 [0.4]
 	ImportanceBeta *float64 `json:"importance_beta,omitempty"`
@@ -479,8 +479,8 @@ func (o Options) identity() string {
 func sameIdentity(saved string, table Options) error {
 	var problems option.Problems
 	// Without entry_until, an entry at the maximum ended with any report.
-	if max := `"entry":"max"`; !strings.Contains(saved, `"entry_until"`) {
-		saved = strings.Replace(saved, max, max+`,"entry_until":"report"`, 1)
+	if entry := `"entry":"max"`; !strings.Contains(saved, `"entry_until"`) {
+		saved = strings.Replace(saved, entry, entry+`,"entry_until":"report"`, 1)
 	}
 	for _, d := range option.Differences(json.RawMessage(saved), json.RawMessage(table.identity())) {
 		problems.Add(fmt.Errorf("%s is %s in the snapshot and %s in the table: give the table the snapshot's: %w",

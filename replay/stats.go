@@ -138,7 +138,7 @@ type Held struct {
 	Advantage float32
 	Mean, Std float32 // of its group's rewards at insertion
 	Fresh     bool    // not handed out as fresh yet
-	AtMax     bool    // entered at the largest base, and has it still
+	AtMax     bool    // still at the largest base, at which it entered
 
 	// Of the unit that a draw falls on: the rollout itself, or its group.
 	UnitAge int // greatest of its rollouts' ages

@@ -45,7 +45,7 @@ const (
 	reserved                      // in the part that retention positive reserves for correct rollouts
 	evicted                       // with draws on lease: the slot waits for them
 	fresh                         // not handed out as fresh yet
-	atMax                         // entered at the largest base, and has it still
+	atMax                         // still at the largest base, at which it entered
 	shelved                       // not handed out as fresh yet, but exhausted by other draws on lease
 	redelivered                   // of a queue: it may have been delivered before
 )

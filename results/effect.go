@@ -300,8 +300,8 @@ func (e Effect) doubt(none float64, least string) string {
 	return s + "."
 }
 
-// PartOf returns the chance, from those of several tests, that fewer than some of them are right to reject: small if at
-// least some of the tests' claims hold (Bonferroni's test of a partial conjunction).
+// PartOf returns the p-value of the claim that at least some of several tests' claims hold, from the tests' p-values
+// (Bonferroni's test of a partial conjunction).
 func PartOf(chances []float64, some int) float64 {
 	ordered := slices.Sorted(slices.Values(chances))
 	return min(1, float64(len(ordered)-some+1)*ordered[some-1])

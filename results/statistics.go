@@ -39,32 +39,17 @@ const resamples = 10_000
 // Bootstrap returns the percentile interval of the median at a level (0.95). It resamples the values with replacement.
 // The same values and seed give the same interval.
 func Bootstrap(values []float64, level float64, seed uint64) (low, high float64) {
-	if slices.ContainsFunc(values, math.IsNaN) {
-		return math.NaN(), math.NaN()
-	}
-	drawn := make([]float64, len(values))
-	return BootstrapOf(len(values), func(draw []int) float64 {
-		for i, of := range draw {
-			drawn[i] = values[of]
-		}
-		slices.Sort(drawn)
-		return quantileOf(drawn, 0.5)
-	}, level, seed)
-}
-
-// BootstrapOf returns the percentile interval of any statistic of n samples. It calls statistic with n sample numbers,
-// from 0, drawn with replacement. statistic must not keep them, nor return NaN.
-func BootstrapOf(n int, statistic func(draw []int) float64, level float64, seed uint64) (low, high float64) {
-	if n == 0 {
+	if len(values) == 0 || slices.ContainsFunc(values, math.IsNaN) {
 		return math.NaN(), math.NaN()
 	}
 	rng := rand.New(rand.NewPCG(seed, 0x626f6f74)) // "boot"
-	found, draw := make([]float64, resamples), make([]int, n)
+	found, drawn := make([]float64, resamples), make([]float64, len(values))
 	for i := range found {
-		for j := range draw {
-			draw[j] = rng.IntN(n)
+		for j := range drawn {
+			drawn[j] = values[rng.IntN(len(values))]
 		}
-		found[i] = statistic(draw)
+		slices.Sort(drawn)
+		found[i] = quantileOf(drawn, 0.5)
 	}
 	slices.Sort(found)
 	return quantileOf(found, (1-level)/2), quantileOf(found, (1+level)/2)

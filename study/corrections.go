@@ -23,10 +23,9 @@ func corrections() Study {
 				"(“unweighted”, the default of several trainers); these weighted by min(k, 2); and masks, OPSM, M2PO, DPPO " +
 				"and CISPO. M2PO, DPPO and the token mask are tried without GRPO's clip, which they replace. M2PO's " +
 				"forward pass costs nothing here, so that all arms have as many updates.",
-			"The task is additions below 50. All runs begin with the same policy, warmed up to pass@1 0.3 on training " +
-				"problems, and seeds are paired. The bounds are the defaults. The learning rate, 3e-4 for all, is the " +
-				"better of two for the clip at staleness 0, 32 and 256, on another base model and seed. What is found " +
-				"here holds for this base model.",
+			"The task is additions below 50. The policy is warmed up to pass@1 0.3 on training problems, and seeds are " +
+				"paired. The bounds are the defaults. The learning rate, 3e-4 for all, is the " +
+				"better of two for the clip at staleness 0, 32 and 256, on another base model and seed.",
 		},
 		Arms: correctionArms, Judge: judgeCorrections,
 	}
@@ -127,7 +126,7 @@ func correctionArms(o Options) []Arm {
 		for _, m := range at.of() {
 			c := queueSplit().set(run.Default())
 			c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50}
-			c.Warmup.Until, c.Warmup.Seed = 0.3, 1
+			c.Warmup.Until = 0.3
 			c.Pipeline.Batch, c.Pipeline.Group = correctionBatch, labGroup
 			c.Pipeline.ForwardCost = new(0.0)
 			c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*correctionBatch
@@ -270,8 +269,7 @@ func correctionTable(at condition, arms []Runs) results.Grid {
 		}), number))
 	}
 	return table("Methods", "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
-		"brackets; differences have 95% bootstrap intervals, whose half-width is about the least effect that would have "+
-		"shown. Clipped and corrected are shares of tokens. They, staleness in versions and ESS/n are means over the "+
+		"brackets; differences are means with 95% intervals. Clipped and corrected are shares of tokens. They, staleness in versions and ESS/n are means over the "+
 		"second half. |log k| is the mismatch at the end, in nats. A run crashed if it failed or ended with less than half of "+
 		"its best accuracy.", arms, columns...)
 }

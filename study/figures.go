@@ -114,7 +114,9 @@ func (a Runs) evalsOf(r *results.Run) []results.Eval {
 		if step <= end*(1+1e-9) {
 			continue
 		}
-		lost := results.Eval{Grid: step, Compute: step}
+		last := r.Evals[len(r.Evals)-1]
+		on := step / max(end, 1) // times as far as it came
+		lost := results.Eval{Grid: step, Compute: step, Clock: on * last.Clock, Update: int(on * float64(last.Update))}
 		if i := slices.IndexFunc(longest.Evals, func(e results.Eval) bool { return e.Grid == step }); i >= 0 {
 			lost = longest.Evals[i]
 			lost.Pass1, lost.PassAt = 0, nil

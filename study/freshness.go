@@ -28,7 +28,7 @@ func freshness() Study {
 			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, " +
 				"whose clip takes tokens that have left the behaviour policy out of the gradient.",
 		},
-		Arms: freshnessArms, Judge: judgeFreshness,
+		Pilots: func(o Options) []Pilot { return []Pilot{tauPilot(o)} }, Arms: freshnessArms, Judge: judgeFreshness,
 	}
 }
 
@@ -199,7 +199,7 @@ func (f *Found) freshRuns(easy bool) []freshRuns {
 
 // tauPilot chooses between the two τ in the middle.
 func tauPilot(o Options) Pilot {
-	p := Pilot{Name: "age decay τ", by: settled}
+	p := Pilot{Name: "age decay τ", of: "mean of the last three evaluations", by: settled}
 	for _, a := range freshnessArms(o) {
 		if a.Name == tauArmName(freshTaus()[1]) || a.Name == tauArmName(freshTaus()[2]) {
 			p.Arms = append(p.Arms, a)
@@ -359,7 +359,7 @@ func (t freshRuns) section() results.Section {
 // freshnessTable compares arms with on-policy training.
 func freshnessTable(title string, on Runs, arms ...Runs) results.Grid {
 	return table(title, "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
-		"brackets; the differences have 95% bootstrap intervals. ESS/n, staleness in versions and the share of "+
+		"brackets; differences are means with 95% intervals. ESS/n, staleness in versions and the share of "+
 		"groups of zero variance are means over the updates.", arms,
 		medianOf("pass@1", settled, points), medianOf("reached", level, points),
 		compared("above on-policy, equal rollouts", on, atEqualRollouts),

@@ -51,11 +51,11 @@ func (f *Found) judge(claims []claim, sections ...results.Section) (Judgement, e
 	}
 	sure := results.Holm(chances, falsely)
 	for _, c := range claims {
-		told := c.chance() <= falsely
+		told, among := c.chance() <= falsely, 1
 		if !c.check {
-			told, sure = sure[0], sure[1:]
+			told, among, sure = sure[0], len(chances), sure[1:]
 		}
-		j.Findings = append(j.Findings, f.finding(c, told))
+		j.Findings = append(j.Findings, f.finding(c, told, among))
 	}
 	return j, nil
 }
@@ -79,7 +79,7 @@ func (c claim) chances() (holds, fails float64) {
 	return results.PartOf(list(0), some), results.PartOf(list(1), n-some+1)
 }
 
-// chance is that of such runs if the claim could not be told, either way.
+// chance is the p-value of a claim, both sides counted.
 func (c claim) chance() float64 {
 	holds, fails := c.chances()
 	return min(1, 2*min(holds, fails))
@@ -104,8 +104,8 @@ func (c claim) runs() int {
 }
 
 // finding returns the verdict on a claim, with the figures and the rule that it follows from. No other function makes
-// verdicts. told: the runs are sure enough of one.
-func (f *Found) finding(c claim, told bool) results.Finding {
+// verdicts. told: the runs are sure enough of one. among: how many claims are decided together.
+func (f *Found) finding(c claim, told bool, among int) results.Finding {
 	if c.arithmetic != "" {
 		return results.Finding{Source: c.source, Claim: c.text, Found: c.measured, Verdict: c.arithmetic, Why: c.why,
 			Check: true}
@@ -139,9 +139,9 @@ func (f *Found) finding(c claim, told bool) results.Finding {
 		why += " This is asked of each."
 	}
 	if caution == "" {
-		why += fmt.Sprintf(" %s.", chanceText(min(1, 2*min(holds, fails))))
+		why += fmt.Sprintf(" %s.", chanceText(c.chance()))
 		if verdict == results.CannotTell {
-			why += " " + c.least()
+			why = join(why, c.least(among))
 		}
 	}
 	return results.Finding{Source: c.source, Claim: c.text, Found: join(found, c.more), Verdict: verdict,
@@ -156,15 +156,19 @@ func asArithmetic(right bool) results.Verdict {
 	return results.DoesNotHold
 }
 
-// least says what effect so many runs would have shown: half of the interval's width, for the widest of several tests.
-func (c claim) least() string {
+// least says what effect so many runs would have shown among so many claims: half of an interval's width, at the level
+// that the first of them must meet; of several tests, that of the widest.
+func (c claim) least(among int) string {
 	widest, at := -1.0, c.by[0].estimate
 	for _, t := range c.by {
-		if low, high := t.pairs.Interval(intervalLevel); high-low > widest {
+		if low, high := t.pairs.Interval(1 - falsely/float64(among)); high-low > widest {
 			widest, at = high-low, t.estimate
 		}
 	}
-	if widest <= 0 || math.IsInf(widest, 1) {
+	switch surest := math.Exp2(1 - float64(c.runs())); {
+	case surest > falsely/float64(among):
+		return fmt.Sprintf("So few runs cannot decide one of %d claims: make more.", among)
+	case widest <= 0 || math.IsInf(widest, 1) || c.by[0].equivalence:
 		return ""
 	}
 	least := at.write(widest / 2)
@@ -199,21 +203,19 @@ func (f *Found) caution(runs int) string {
 type rule struct {
 	holds, fails string // what the estimate is, in words
 	// chances returns the chance of such runs if the estimate were not so, and if it were
-	chances func(estimate) (holds, fails float64)
+	chances     func(estimate) (holds, fails float64)
+	equivalence bool // it is to be within a margin
 }
 
 func (r rule) words(quantity string) string {
 	return fmt.Sprintf("The claim holds if %s is %s, and does not hold if it is %s.", quantity, r.holds, r.fails)
 }
 
-// beyond is a rule about one bound. If all runs agree to the last bit no chance is left.
+// beyond is a rule about one bound. A claim that allows the bound itself is met if all runs lie exactly on it.
 func beyond(bound, side float64, orAt bool, holds, fails string) rule {
-	return rule{holds + " " + number(bound), fails + " " + number(bound), func(e estimate) (float64, float64) {
-		if v, ok := e.constant(); ok {
-			if side*v > side*bound || orAt && v == bound {
-				return 0, 1
-			}
-			return 1, 0
+	return rule{holds: holds + " " + number(bound), fails: fails + " " + number(bound), chances: func(e estimate) (float64, float64) {
+		if v, ok := e.constant(); ok && v == bound && orAt {
+			return math.Exp2(-float64(e.pairs.N())), 1
 		}
 		above, below := e.pairs.PAbove(e.scaled(bound)), e.pairs.PBelow(e.scaled(bound))
 		if side < 0 {
@@ -232,7 +234,7 @@ func atMost(bound float64) rule  { return beyond(bound, -1, true, "at or below",
 func within(value, margin float64) rule {
 	near := fmt.Sprintf("within %s of %s, a margin fixed before the runs", number(margin), number(value))
 	low, high := atLeast(value-margin), atMost(value+margin)
-	return rule{near, "outside that", func(e estimate) (float64, float64) {
+	return rule{holds: near, fails: "outside that", equivalence: true, chances: func(e estimate) (float64, float64) {
 		aboveLow, belowLow := low.chances(e)
 		belowHigh, aboveHigh := high.chances(e)
 		return max(aboveLow, belowHigh), min(1, 2*min(belowLow, aboveHigh))

@@ -39,8 +39,8 @@ func TestARuleDecidesByTheValues(t *testing.T) {
 		want   results.Verdict
 	}{
 		{"above", above(1), around(1.2), h}, {"above", above(1), around(0.8), n}, {"above", above(1), wide, c},
-		{"above, equal", above(1), same(1), n}, {"at least, equal", atLeast(1), same(1), h},
-		{"at most, equal", atMost(1), same(1), h}, {"below, equal", below(1), same(1), n},
+		{"above, equal", above(1), same(1), c}, {"at least, equal", atLeast(1), same(1), h},
+		{"at most, equal", atMost(1), same(1), h}, {"below, equal", below(1), same(1), c},
 		{"below", below(1), around(0.8), h}, {"below", below(1), same(inf), n}, {"below", below(1), wide, c},
 		{"below, mostly never", below(1), append(same(inf)[:10], 0.5, 0.5), n},
 		{"above, some never", above(1), append(around(2)[:10], inf, inf), h},

@@ -67,6 +67,9 @@ func (a Runs) crashes() int {
 	return n
 }
 
+// overTheRun is meanOver(1) in words.
+const overTheRun = "mean pass@1 over the run"
+
 // meanOver returns the mean accuracy over the first share, in (0, 1], of the budget. It tells how fast a run learns
 // without a target.
 func meanOver(share float64) measure { return meanBetweenShares(0, share) }

@@ -51,7 +51,7 @@ func grpoConfig(o Options, v, i int, masked bool) run.Config {
 
 // slowPilot chooses the learning rate of (1,10).
 func slowPilot(o Options) Pilot {
-	p := Pilot{Name: "learning rate of (1,10)", by: meanOver(1)}
+	p := Pilot{Name: "learning rate of (1,10)", of: overTheRun, by: meanOver(1)}
 	for _, rate := range []float64{6e-4, 2e-4, 1e-4} {
 		p.Arms = append(p.Arms, Arm{rateName(og110, rate), withRate(grpoConfig(o, 1, 10, false), rate)})
 	}

@@ -251,8 +251,7 @@ func promptsPage(f *Found, plain, replay Runs) []results.Section {
 			Title: "Controls",
 			Text: []string{
 				fmt.Sprintf("The %d fixed prompts are asked again and again, from the same warm start. Random "+
-					"rewards go to "+
-					"half of all pairs of prompt and answer, whatever the answer; accuracy counts true answers.",
+					"rewards go to half of all rollouts, whatever the answer; accuracy counts true answers.",
 					fixedPrompts),
 			},
 			Figures: []results.Figure{seedFigure("Fixed prompts and random rewards", "", x, lines(0, controls...)...)},

@@ -28,10 +28,9 @@ type Runner struct {
 	Command string // that started the study, for its page; empty: not shown
 
 	// OnPlan is called before the study's runs, and before those of its pilots if it has any, with their number and how
-	// many of them had ended before. OnEnd is called
-	// for each run that ends, by one goroutine at a time. Hooks returns the hooks of a run; the hooks of two runs may
-	// be called concurrently. Warmup watches the warm-up that several runs share. Both get the first arm of the run.
-	// Any may be nil.
+	// many of them had ended before. OnEnd is called for each run that ends, by one goroutine at a time. Hooks returns
+	// the hooks of a run; the hooks of two runs may be called concurrently. Warmup watches the warm-up that several runs
+	// share. Both get the first arm of the run. Any may be nil.
 	OnPlan func(total, ended int)
 	OnEnd  func(Ended)
 	Hooks  func(arm string, seed uint64, c run.Config) run.Hooks
@@ -123,7 +122,7 @@ func (r *Runner) choose(ctx context.Context, pool pool) ([]results.Section, erro
 	}
 	r.Options.chosen = make(map[string]int)
 	section := results.Section{Title: "What was chosen before", Text: []string{fmt.Sprintf("By %s of each arm, on base "+
-		"models of their own. They judge nothing.", words.Plural(n, "run"))}}
+		"models and seeds of their own, which judge nothing; the held-out problems are the same.", words.Plural(n, "run"))}}
 	for _, p := range pilots {
 		grid, chosen := found.choose(p)
 		r.Options.chosen[p.Name] = chosen
@@ -141,8 +140,7 @@ func (f *Found) choose(p Pilot) (results.Grid, int) {
 			top, chosen = values[i], i
 		}
 	}
-	g := results.Grid{Title: strings.ToUpper(p.Name[:1]) + p.Name[1:], Columns: []string{"arm", "mean pass@1 over the run",
-		"chosen"}}
+	g := results.Grid{Title: strings.ToUpper(p.Name[:1]) + p.Name[1:], Columns: []string{"arm", p.of, "chosen"}}
 	for i, a := range p.Arms {
 		g.Rows = append(g.Rows, []string{a.Name, points(values[i]), map[bool]string{true: "chosen"}[i == chosen]})
 	}

@@ -324,7 +324,7 @@ func TestAtOnceIsTheNumberOfConcurrentRuns(t *testing.T) {
 func TestPilotsChooseOnBaseModelsOfTheirOwn(t *testing.T) {
 	rates := sizes(t, "32", "40")
 	pilots := func(Options) []Pilot {
-		return []Pilot{{Name: "capacity", Arms: rates, by: func(a Runs, _ *results.Run) float64 {
+		return []Pilot{{Name: "capacity", Arms: rates, of: "capacity", by: func(a Runs, _ *results.Run) float64 {
 			return float64(a.Config.Replay.Capacity)
 		}}}
 	}

@@ -18,7 +18,7 @@ func savings() Study {
 				"much compute does each need to reach an accuracy that is fixed before the run? Compute is counted " +
 				"by formula: B(1 + μ) an update without replay, B(1 + W/T) with.",
 			"Each arm has the learning rate, and replay the split, that was best for it on base models that judge nothing. " +
-				"Replay draws rollouts that were never used first; other ways to draw are shown beside it.",
+				"Replay draws rollouts that were never used first; other ways to draw are shown beside it, at its settings.",
 			fmt.Sprintf("Two tasks. Addition of numbers below 50: runs end at the compute of %g updates without replay. "+
 				"Search: questions about made-up facts, answered after queries to a small search engine, to %g updates. A "+
 				"batch is %d rollouts, so that stability limits the learning rate and not the noise of a batch. The policy has "+
@@ -99,7 +99,7 @@ func (t savingsTask) config(o Options, s split, rate float64, sampler replay.Sam
 // savingsPilots choose the learning rates, and the split with replay.
 func savingsPilots(o Options) (list []Pilot) {
 	for _, t := range savingsTasks() {
-		queue, buffer := Pilot{Name: t.pilots[0], by: meanOver(1)}, Pilot{Name: t.pilots[1], by: meanOver(1)}
+		queue, buffer := Pilot{Name: t.pilots[0], of: overTheRun, by: meanOver(1)}, Pilot{Name: t.pilots[1], of: overTheRun, by: meanOver(1)}
 		for _, rate := range t.rates {
 			queue.Arms = append(queue.Arms, Arm{rateName(t.without, rate), t.config(o, queueSplit(), rate, "lifo")})
 			for _, s := range savingsSplits() {

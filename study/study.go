@@ -50,6 +50,7 @@ type Options struct {
 type Pilot struct {
 	Name string // what is chosen: learning rate without replay
 	Arms []Arm
+	of   string // the measure, in words
 	by   measure
 }
 

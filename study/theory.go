@@ -19,8 +19,8 @@ func theory() Study {
 				"buffer, and how their noise grows with staleness. From these follows J(N/R, B/R), to which the " +
 				"compute of learning is proportional, for every cell of the grid of splits and capacities that was " +
 				"really run. The recommended cell has the least J.",
-			"Cells are ranked by what really happened: median compute to the target over the seeds; among those that " +
-				"are equal, or did not reach it, the higher mean accuracy over the run. " +
+			"Cells are ranked on each seed by what happened on it: compute to the target; among those that are equal, or " +
+				"did not reach it, the higher mean accuracy over the run. The noise of single runs counts against the theory. " +
 				fmt.Sprintf("The short run takes %d of the %d updates' compute. Its split and its table show more "+
 					"staleness than any cell. Each seed's short run gives a fit and a recommendation of its own.",
 					theoryCompute, labCompute),

@@ -46,7 +46,7 @@ const asymreName = "asymre, δ = 0"
 
 // variantPilots choose the fraction that is kept, and AsymRE's shift and learning rate.
 func variantPilots(o Options) []Pilot {
-	p := Pilot{Name: "shift and learning rate of AsymRE", by: meanOver(1)}
+	p := Pilot{Name: "shift and learning rate of AsymRE", of: overTheRun, by: meanOver(1)}
 	for _, shift := range []float64{-0.1, -0.3} {
 		for _, rate := range labRates() {
 			c := withRate(buffer(o, cell{labSplit(), variantsCapacity}), rate)
@@ -54,7 +54,7 @@ func variantPilots(o Options) []Pilot {
 			p.Arms = append(p.Arms, Arm{fmt.Sprintf("shift %g, rate %g", shift, rate), c})
 		}
 	}
-	return []Pilot{{"fraction δ", biasArms(o)[1:], level}, p}
+	return []Pilot{{"fraction δ", biasArms(o)[1:], "pass@1 reached", level}, p}
 }
 
 func variantArms(o Options) []Arm {

@@ -21,7 +21,7 @@ import (
 type studyCommand struct {
 	Name   string `arg:"" optional:"" help:"Name of the study. Without one, list the studies."`
 	List   bool   `help:"List the studies: name, source of the claim, and question."`
-	Seeds  int    `default:"12" help:"Runs of each arm, on three base models in turn. A claim takes 8 or more."`
+	Seeds  int    `default:"12" help:"Runs of each arm, on three base models in turn. A claim takes 8 or more, one of many more than that."`
 	Quick  bool   `help:"Rehearse: cut the budgets so that every run ends within seconds. Makes no claim."`
 	Out    dir    `default:"runs/studies" help:"Folder of all studies and their runs."`
 	AtOnce int    `name:"at-once" default:"0" help:"Runs at the same time; 0: one per core."`

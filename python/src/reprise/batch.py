@@ -38,7 +38,7 @@ class BatchInfo:
         present: rollouts in the table after the draw.
         log_weight_scale: logarithm of the importance weight by which ``weights`` were divided: the largest of this
             batch, or of its shard (``importance_norm``). Where several batches make one update, multiply the weights of
-            each by ``exp(log_weight_scale - m)``, m the largest ``log_weight_scale`` of them all.
+            each, but for fresh draws, by ``exp(log_weight_scale - m)``, m the largest ``log_weight_scale`` of them all.
         repeated: the batch was acknowledged before: it answers a repeated request id.
     """
 
