@@ -1,6 +1,10 @@
 package run
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
@@ -13,7 +17,7 @@ import (
 // experiment; a file and --set change parts of it. The comments of the keys are the text of docs/reference.md.
 type Config struct {
 	Name       string         `yaml:"name"` // shown in reports
-	Seed       uint64         `yaml:"seed"` // seeds all randomness, the initial weights included
+	Seed       uint64         `yaml:"seed"` // seeds all randomness but that of the start (warmup.seed)
 	Task       map[string]any `yaml:"task"` // name, and the settings of that task
 	Policy     Policy         `yaml:"policy"`
 	Warmup     Warmup         `yaml:"warmup"`
@@ -66,10 +70,42 @@ type Warmup struct {
 	Batch        int     `yaml:"batch"`         // demonstrations per step
 	LearningRate float64 `yaml:"learning_rate"` // of AdamW
 	Until        float64 `yaml:"until"`         // end early at this greedy accuracy on training prompts; 0: never
-	// of the first weights and the demonstrations, so that runs of several seeds begin alike; 0: the run's
-	Seed uint64 `yaml:"seed"`
+	// of the first weights and the demonstrations: runs of several seeds begin alike; own: each run's is its seed
+	Seed BaseSeed `yaml:"seed"`
 	// share of an environment's turns played at random, which are not imitated
 	Noise float64 `yaml:"noise"`
+}
+
+// BaseSeed is the seed of the policy that a run begins with.
+type BaseSeed uint64
+
+// OwnSeed is that of the run.
+const OwnSeed BaseSeed = 0
+
+// String writes a number, or own.
+func (s BaseSeed) String() string {
+	if s == OwnSeed {
+		return "own"
+	}
+	return strconv.FormatUint(uint64(s), 10)
+}
+
+// MarshalYAML writes a number, or own.
+func (s BaseSeed) MarshalYAML() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalYAML reads a number, or own. Earlier builds wrote 0 for that.
+func (s *BaseSeed) UnmarshalYAML(text []byte) error {
+	word := strings.Trim(strings.TrimSpace(string(text)), `"'`)
+	if word == OwnSeed.String() {
+		*s = OwnSeed
+		return nil
+	}
+	n, err := strconv.ParseUint(word, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%s is not a seed: give a whole number, or own", word)
+	}
+	*s = BaseSeed(n)
+	return nil
 }
 
 // Generate is how rollouts are sampled.
@@ -192,7 +228,7 @@ func Default() Config {
 		Seed:     1,
 		Task:     map[string]any{"name": "arithmetic"},
 		Policy:   Policy{Hidden: 64, Intermediate: 176, Layers: 2, Heads: 4, KVHeads: 4, Positions: 64},
-		Warmup:   Warmup{Steps: 600, Batch: 64, LearningRate: 1e-3, Until: 0.35},
+		Warmup:   Warmup{Steps: 600, Batch: 64, LearningRate: 1e-3, Until: 0.35, Seed: 1},
 		Generate: Generate{Temperature: 1, TopP: 1, MaxTokens: 4, KVCache: "keep"},
 		Pipeline: Pipeline{Options: pipeline.Options{
 			Mode: pipeline.Async, Workers: 6, Trainers: 2, Batch: 1024, Group: 8, RolloutCost: 5.28,

@@ -284,8 +284,11 @@ func yamlKey(f reflect.StructField) (name string, inline bool) {
 func whole(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64 }
 
 func kindOf(t reflect.Type) string {
-	if t == reflect.TypeFor[replay.Versions]() {
+	switch t {
+	case reflect.TypeFor[replay.Versions]():
 		return "versions, or inf for none; target_ess lets it follow the measured ESS"
+	case reflect.TypeFor[BaseSeed]():
+		return "a whole number, or own for the run's seed"
 	}
 	switch t.Kind() {
 	case reflect.Int, reflect.Int32, reflect.Int64:

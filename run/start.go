@@ -73,7 +73,7 @@ func Begin(ctx context.Context, c Config, report func(step int, loss float64)) (
 }
 
 // startSeed returns the seed of all that [Begin] makes.
-func (c Config) startSeed() uint64 { return cmp.Or(c.Warmup.Seed, c.Seed) }
+func (c Config) startSeed() uint64 { return cmp.Or(uint64(c.Warmup.Seed), c.Seed) }
 
 // loadStart reads a model folder for a task.
 func loadStart(dir string, t task.Task) (*Start, error) {

@@ -47,7 +47,7 @@ func TestRunsThatBeginAlikeShareAStart(t *testing.T) {
 		"learner.learning_rate=0.01": true, "replay.capacity=64": true, "generate.temperature=0.9": true,
 		"budget.updates=30":  true,
 		"pipeline.workers=2": true, "name=other": true, "evaluate.samples=0": true, "learner.objective=dr_grpo": true,
-		"seed=2": false, "task.max=11": false, "task.held_out=10": false, "policy.hidden=20": false,
+		"seed=2": true, "warmup.seed=own": true, "warmup.seed=2": false, "task.max=11": false, "task.held_out=10": false, "policy.hidden=20": false,
 		"warmup.steps=6": false, "warmup.batch=9": false,
 		"warmup.learning_rate=0.01": false, "warmup.until=0.9": false, "generate.max_tokens=5": false,
 		"learner.objective=ppo": false,
@@ -63,12 +63,27 @@ func TestRunsThatBeginAlikeShareAStart(t *testing.T) {
 }
 
 func TestRunsOfSeveralSeedsShareAStartOfItsOwnSeed(t *testing.T) {
-	first, second, third := small(t, "seed=1", "warmup.seed=7"), small(t, "seed=2", "warmup.seed=7"), small(t, "seed=7")
+	first, second, third := small(t, "seed=1", "warmup.seed=7"), small(t, "seed=2", "warmup.seed=7"), small(t, "seed=7",
+		"warmup.seed=own")
 	s := expected(t, first, second, third)
 	a, _ := startOf(t, s, first)
 	for _, c := range []Config{second, third} {
 		if b, fresh := startOf(t, s, c); fresh || a != b {
-			t.Errorf("seed %d, warmup.seed %d: made anew %t, the same start %t", c.Seed, c.Warmup.Seed, fresh, a == b)
+			t.Errorf("seed %d, warmup.seed %s: made anew %t, the same start %t", c.Seed, c.Warmup.Seed, fresh, a == b)
+		}
+	}
+}
+
+func TestTheSeedOfAStartIsANumberOrOwn(t *testing.T) {
+	for text, want := range map[string]BaseSeed{"own": OwnSeed, "0": OwnSeed, "12": 12} {
+		if got := small(t, "warmup.seed="+text).Warmup.Seed; got != want {
+			t.Errorf("%s is read as %s", text, got)
+		}
+	}
+	for _, text := range []string{"mine", "-1", "1.5"} {
+		if _, err := Load("", []string{"warmup.seed=" + text}); err == nil ||
+			!strings.Contains(err.Error(), "warmup.seed: "+text+": want a whole number, or own for the run's seed") {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

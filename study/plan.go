@@ -80,7 +80,7 @@ func (p *plan) validate() error {
 // newJob returns the run of an arm and seed. Its name is its digest, because several arms may share it.
 func newJob(a Arm, seed uint64) (*job, error) {
 	c := a.Config
-	c.Seed, c.Warmup.Seed = seed, baseOf(seed)
+	c.Seed, c.Warmup.Seed = seed, run.BaseSeed(baseOf(seed))
 	digest, err := c.Digest()
 	if err != nil {
 		return nil, err
