@@ -342,9 +342,9 @@ func (o Options) forwardCost() float64 {
 // groupTime is the mean time of a worker for a group, G mu.
 func (o Options) groupTime() float64 { return float64(float64(o.Group) * o.RolloutCost) }
 
-// ContinuousTiming returns the time of a group on a worker that has a slot for each of its rollouts and fills free slots
-// with the next group, as inference servers do: the worker is busy in proportion to the group's tokens, and the group
-// ends with its longest rollout. Tokens are those of the group over their mean, longest is a length over the mean
+// ContinuousTiming returns the time of a group on a worker that has a slot for each of its rollouts and fills free
+// slots with the next group, as inference servers do: the worker is busy in proportion to the group's tokens, and the
+// group ends with its longest rollout. Tokens are those of the group over their mean, longest is a length over the mean
 // length.
 func (o Options) ContinuousTiming(tokens, longest float64) Timing {
 	busy := float64(o.groupTime() * tokens)
@@ -384,8 +384,8 @@ func (o Options) NewPerUpdate() float64 {
 	return float64(o.Batch) * float64(o.Workers) / float64(o.Trainers) / o.RolloutCost * o.TrainingCost()
 }
 
-// ExpectedReplayRatio is mu T/W without ForwardPasses, the uses per generated rollout when nobody stalls, counting every
-// update on a batch. Where trainers wait for fresh draws it is less: B over [Options.FreshPerUpdate].
+// ExpectedReplayRatio is mu T/W without ForwardPasses, the uses per generated rollout when nobody stalls, counting
+// every update on a batch. Where trainers wait for fresh draws it is less: B over [Options.FreshPerUpdate].
 func (o Options) ExpectedReplayRatio() float64 {
 	return o.RolloutCost * float64(o.Trainers) / float64(o.Workers) / o.TrainingCost()
 }

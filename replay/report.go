@@ -47,9 +47,9 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float
 
 // Report gives the table what a trainer measured of its draws: the ratios, from which it learns how the effective
 // sample size falls with age, and new bases, of which sampler prioritized takes the one of its priority_base. A base
-// that was not measured stays. With bases reward, recency and function a report only ends an entry at the maximum. Where
-// entry_until is replay or refresh, a report leaves what has entered at the maximum and was not replayed yet as it is.
-// Reports of evicted rollouts count as in [Table.Update], and errors are as there.
+// that was not measured stays. With bases reward, recency and function a report only ends an entry at the maximum.
+// Where entry_until is replay or refresh, a report leaves what has entered at the maximum and was not replayed yet as
+// it is. Reports of evicted rollouts count as in [Table.Update], and errors are as there.
 func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error {
 	if err := ctx.Err(); err != nil {
 		return err

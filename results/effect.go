@@ -103,8 +103,8 @@ func (p Pairs) deviation() float64 {
 	return math.Sqrt(squares / p.freedom() * inverse / blocks / blocks)
 }
 
-// Interval returns the interval of the mean at a level (0.95): by the t distribution within blocks; by signed ranks if a
-// value is infinite. Both ends are NaN with too few pairs to tell.
+// Interval returns the interval of the mean at a level (0.95): by the t distribution within blocks; by signed ranks if
+// a value is infinite. Both ends are NaN with too few pairs to tell.
 func (p Pairs) Interval(level float64) (low, high float64) {
 	switch {
 	case p.freedom() < 1:
@@ -257,8 +257,8 @@ func flips(values []float64) float64 {
 // ClaimRuns is how many runs, or pairs of runs, a claim needs (docs/METHODS.md, section 7).
 const ClaimRuns = 8
 
-// Effect is a difference or a ratio over seeds: the mean, of ratios the geometric mean, and its interval at 95%. What is
-// infinite is null.
+// Effect is a difference or a ratio over seeds: the mean, of ratios the geometric mean, and its interval at 95%. What
+// is infinite is null.
 type Effect struct {
 	Seeds int    `json:"seeds"` // that have a value
 	Mean  Number `json:"mean"`

@@ -163,8 +163,8 @@ func Level(evals []Eval) Number {
 	return Num(Isotonic(accuracies(evals))[len(evals)-1])
 }
 
-// Unsteadiness returns how far a run's accuracy lies from its isotonic curve: the root of the mean square. It is nothing
-// without evaluations. A run that only rises has 0.
+// Unsteadiness returns how far a run's accuracy lies from its isotonic curve: the root of the mean square. It is
+// nothing without evaluations. A run that only rises has 0.
 func Unsteadiness(evals []Eval) Number {
 	values := accuracies(evals)
 	squares := 0.0

@@ -56,8 +56,8 @@ type Batch struct {
 	Repeated bool
 }
 
-// NormaliseWeights divides the importance weights of the batches of one update by the largest scale of them all, each of
-// which has its own: so the number of trainers that share the update does not change its weights. Fresh draws keep
+// NormaliseWeights divides the importance weights of the batches of one update by the largest scale of them all, each
+// of which has its own: so the number of trainers that share the update does not change its weights. Fresh draws keep
 // theirs. Repeating it changes nothing.
 func NormaliseWeights(batches []*Batch) {
 	replayed := func(d Draw) bool { return !d.Fresh }

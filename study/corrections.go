@@ -269,7 +269,8 @@ func correctionTable(at condition, arms []Runs) results.Grid {
 		}), number))
 	}
 	return table("Methods", "Medians over seeds. Accuracy is the mean of the last three evaluations, quartiles in "+
-		"brackets; differences are means with 95% intervals. Clipped and corrected are shares of tokens. They, staleness in versions and ESS/n are means over the "+
+		"brackets; differences are means with 95% intervals. "+
+		"Clipped and corrected are shares of tokens. They, staleness in versions and ESS/n are means over the "+
 		"second half. |log k| is the mismatch at the end, in nats. A run crashed if it failed or ended with less than half of "+
 		"its best accuracy.", arms, columns...)
 }

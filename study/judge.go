@@ -213,7 +213,8 @@ func (r rule) words(quantity string) string {
 
 // beyond is a rule about one bound. A claim that allows the bound itself is met if all runs lie exactly on it.
 func beyond(bound, side float64, orAt bool, holds, fails string) rule {
-	return rule{holds: holds + " " + number(bound), fails: fails + " " + number(bound), chances: func(e estimate) (float64, float64) {
+	r := rule{holds: holds + " " + number(bound), fails: fails + " " + number(bound)}
+	r.chances = func(e estimate) (float64, float64) {
 		if v, ok := e.constant(); ok && v == bound && orAt {
 			return math.Exp2(-float64(e.pairs.N())), 1
 		}
@@ -222,7 +223,8 @@ func beyond(bound, side float64, orAt bool, holds, fails string) rule {
 			return below, above
 		}
 		return above, below
-	}}
+	}
+	return r
 }
 
 func above(bound float64) rule   { return beyond(bound, 1, false, "above", "at or below") }

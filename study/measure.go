@@ -74,8 +74,9 @@ const overTheRun = "mean pass@1 over the run"
 // without a target.
 func meanOver(share float64) measure { return meanBetweenShares(0, share) }
 
-// meanBetweenShares returns the mean accuracy over the evaluations after one share of the budget, up to another. The one
-// before the first update does not count; one that a run failed before counts as 0, one that was interrupted not at all.
+// meanBetweenShares returns the mean accuracy over the evaluations after one share of the budget, up to another. The
+// one before the first update does not count; one that a run failed before counts as 0, one that was interrupted not at
+// all.
 func meanBetweenShares(from, to float64) measure {
 	return func(a Runs, r *results.Run) float64 {
 		if len(r.Evals) == 0 {

@@ -98,8 +98,8 @@ func gammaClaim() claim {
 	}
 }
 
-// ratiosClaim checks the printed replay ratios against the source's own formula. What a simulator measures cannot refute
-// what was measured on GPUs.
+// ratiosClaim checks the printed replay ratios against the source's own formula. What a simulator measures cannot
+// refute what was measured on GPUs.
 func ratiosClaim(costly []Runs) claim {
 	consistent := true
 	var list []string

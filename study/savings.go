@@ -99,7 +99,8 @@ func (t savingsTask) config(o Options, s split, rate float64, sampler replay.Sam
 // savingsPilots choose the learning rates, and the split with replay.
 func savingsPilots(o Options) (list []Pilot) {
 	for _, t := range savingsTasks() {
-		queue, buffer := Pilot{Name: t.pilots[0], of: overTheRun, by: meanOver(1)}, Pilot{Name: t.pilots[1], of: overTheRun, by: meanOver(1)}
+		queue := Pilot{Name: t.pilots[0], of: overTheRun, by: meanOver(1)}
+		buffer := Pilot{Name: t.pilots[1], of: overTheRun, by: meanOver(1)}
 		for _, rate := range t.rates {
 			queue.Arms = append(queue.Arms, Arm{rateName(t.without, rate), t.config(o, queueSplit(), rate, "lifo")})
 			for _, s := range savingsSplits() {

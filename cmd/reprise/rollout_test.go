@@ -17,16 +17,22 @@ import (
 	"github.com/reprise-rl/reprise/worker"
 )
 
-// rollout fills a durable table, says what it did, serves its metrics, and gives back what it has begun at Ctrl-C.
-func TestRolloutFillsATable(t *testing.T) {
-	t.Parallel()
-	model, dir := modelFolder(t), t.TempDir()
+// serveModel serves a model as an engine until the test ends, and returns its address.
+func serveModel(t *testing.T, model string) string {
+	t.Helper()
 	_, out := background(t, "engine", "serve", "--model", model, "--listen", "127.0.0.1:0")
 	line, err := out.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(line)
+	return regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(line)
+}
+
+// rollout fills a durable table, says what it did, serves its metrics, and gives back what it has begun at Ctrl-C.
+func TestRolloutFillsATable(t *testing.T) {
+	t.Parallel()
+	model, dir := modelFolder(t), t.TempDir()
+	at := serveModel(t, model)
 	service := startServe(t, "--data", dir, "--table", "name=sums,capacity=4096,group_size=4")
 	table := service.at.GRPC + "/sums"
 	args := []string{"rollout", table, "arithmetic", "--model", model, "--engine", "vllm+" + at, "--group", "4",
@@ -105,12 +111,7 @@ func TestRolloutFillsATable(t *testing.T) {
 func TestReloadRunsACommand(t *testing.T) {
 	t.Parallel()
 	model, dir := modelFolder(t), t.TempDir()
-	_, out := background(t, "engine", "serve", "--model", model, "--listen", "127.0.0.1:0")
-	line, err := out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(line)
+	at := serveModel(t, model)
 	service := startServe(t, "--table", "name=sums,capacity=4096")
 	told := filepath.Join(dir, "told")
 	weights := filepath.Join(dir, "weights")
