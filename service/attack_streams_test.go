@@ -134,7 +134,7 @@ func TestAttackAnswersThatAreNotRead(t *testing.T) {
 			v.memoryIsFree()
 		})
 		t.Run(c.name+", for long", func(t *testing.T) {
-			v, _ := unread(t, Options{SendTimeout: 200 * time.Millisecond})
+			v, _ := unread(t, Options{SendTimeout: time.Second})
 			v.await("it was disconnected", func(TableView) bool { return v.service.Observe().SlowReaders == 1 })
 			v.memoryIsFree()
 			v.await("no request is in flight", func(TableView) bool { return v.service.requests.inFlight() == 0 })

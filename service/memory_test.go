@@ -448,7 +448,7 @@ func (nopConn) Close() error { return nil }
 
 // A message that comes a few bytes at a time ends its connection; one whose writer waits for the service does not.
 func TestAttackAMessageOfAFewBytesASecond(t *testing.T) {
-	v := serve(t, Options{SendTimeout: 50 * time.Millisecond})
+	v := serve(t, Options{SendTimeout: time.Second})
 	v.create(wire.Table{Name: "a"})
 	idle := v.exchanger(v.dial(), "a") // it sends nothing at all, which is allowed
 	before := len(v.service.connections.view())
