@@ -142,7 +142,7 @@ func accuracySection(arms []*arm, target results.Number) section {
 	s := section{ID: "accuracy", Title: "Held-out accuracy"}
 	pass := func(against progress, title string) accuracy {
 		return accuracy{
-			title: title, yTitle: "held-out pass@1, greedy", measure: pass1, against: against, target: target,
+			title: title, yTitle: "held-out pass@1, " + answers(arms), measure: pass1, against: against, target: target,
 			players: players(arms, passOf),
 		}
 	}
@@ -159,7 +159,7 @@ func accuracySection(arms []*arm, target results.Number) section {
 		pass(byClock(), "Accuracy against clock time").figure(arms)}
 	if rewarded(arms) {
 		small = append(small, accuracy{
-			title: "Reward against compute", yTitle: "held-out mean reward, greedy", measure: heldOutReward,
+			title: "Reward against compute", yTitle: "held-out mean reward, " + answers(arms), measure: heldOutReward,
 			against: byCompute(), players: players(arms, rewardOf),
 		}.figure(arms))
 	}
@@ -272,7 +272,19 @@ func passOf(b *results.Bound) float64 { return b.Pass1 }
 
 func rewardOf(b *results.Bound) float64 { return b.Reward }
 
-// heldOutReward is the mean reward of the greedy evaluation.
+// answers says how the runs' policies answered the held-out problems.
+func answers(arms []*arm) string {
+	for _, side := range arms {
+		for _, evals := range side.evals() {
+			if t := evals[0].Temperature; t > 0 {
+				return fmt.Sprintf("sampled at temperature %g", t)
+			}
+		}
+	}
+	return "greedy"
+}
+
+// heldOutReward is the mean reward of an evaluation.
 func heldOutReward(e results.Eval) results.Number { return e.Reward }
 
 // rewarded reports whether any evaluation's reward differs from its pass@1.

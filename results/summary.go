@@ -55,7 +55,7 @@ type Summary struct {
 	ToTarget   Reach  `json:"to_target"`             // where it was reached
 	ToLevel    Number `json:"to_98_percent_of_best"` // compute at 98% of Pass1Level
 
-	RewardFirst Number `json:"reward_first,omitzero"` // mean return of greedy held-out episodes; environments only
+	RewardFirst Number `json:"reward_first,omitzero"` // mean return of held-out episodes; environments only
 	RewardLast  Number `json:"reward_last,omitzero"`
 	Expert      *Bound `json:"expert,omitempty"` // of the task's experts, if it has any
 	Random      *Bound `json:"random,omitempty"` // of random actions, if the task lists its actions

@@ -98,15 +98,16 @@ type Eval struct {
 	ComputeAll  float64 `json:"compute_all"`  // as in Update
 	Clock       float64 `json:"clock"`        // virtual time
 
-	Problems   int        `json:"problems"`
-	Pass1      float64    `json:"pass1"`             // share of problems answered greedily, in [0, 1]
-	Samples    int        `json:"samples"`           // per problem behind PassAt; 0: none were drawn
-	PassAt     []PassRate `json:"pass_at,omitempty"` // for ascending k
-	MeanLength Number     `json:"mean_length"`       // tokens of the greedy responses
-	Truncated  Number     `json:"truncated"`         // share of greedy responses stopped by length
-	Reward     Number     `json:"reward,omitzero"`   // mean of the greedy responses, or of the greedy episodes' returns
-	Turns      Number     `json:"turns,omitzero"`    // mean of the greedy episodes; environments only
-	Invalid    Number     `json:"invalid,omitzero"`  // share of those turns without a valid action; environments only
+	Problems    int        `json:"problems"`
+	Pass1       float64    `json:"pass1"`                // share of problems solved by one answer to each, in [0, 1]
+	Temperature float64    `json:"temperature,omitzero"` // of these answers; 0: greedy
+	Samples     int        `json:"samples"`              // per problem behind PassAt; 0: none were drawn
+	PassAt      []PassRate `json:"pass_at,omitempty"`    // for ascending k
+	MeanLength  Number     `json:"mean_length"`          // tokens of the responses that pass@1 counts
+	Truncated   Number     `json:"truncated"`            // share of them stopped by length
+	Reward      Number     `json:"reward,omitzero"`      // their mean reward, or return of their episodes
+	Turns       Number     `json:"turns,omitzero"`       // mean of their episodes; environments only
+	Invalid     Number     `json:"invalid,omitzero"`     // share of those turns without a valid action; environments only
 
 	Mismatch *Mismatch `json:"mismatch,omitempty"` // only of runs whose workers round the weights
 }

@@ -191,10 +191,14 @@ type Learner struct {
 // Evaluate is when and how the policy is tried on the held-out problems. Compute is counted in updates of the no-replay
 // baseline, B(1+mu), so that arms with different updates are evaluated at equal compute.
 type Evaluate struct {
-	Every   float64 `yaml:"every"`   // compute between evaluations
-	Target  float64 `yaml:"target"`  // pass@1 whose compute is reported, fixed before the run; 0: none
-	Samples int     `yaml:"samples"` // samples per problem at temperature 1, for pass@k; 0: greedy only
-	PassAt  []int   `yaml:"pass_at"` // the k of pass@k
+	Every  float64 `yaml:"every"`  // compute between evaluations
+	Target float64 `yaml:"target"` // pass@1 whose compute is reported, fixed before the run; 0: none
+	// of the one answer to each problem that pass@1 counts, 0 or more; 0: greedy
+	Temperature float64 `yaml:"temperature"`
+	// held-out problems that are tried: all; choose, the first fifth, to choose settings by; judge, the others [all]
+	Problems string `yaml:"problems"`
+	Samples  int    `yaml:"samples"` // samples per problem at temperature 1, for pass@k; 0: none
+	PassAt   []int  `yaml:"pass_at"` // the k of pass@k
 	// updates between measurements of [OG]'s lower bound on the improvement, beside the true change; 0: never
 	BoundEvery int `yaml:"bound_every"`
 }

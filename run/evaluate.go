@@ -21,12 +21,12 @@ const evaluationRows = 128
 // evaluationSeed seeds the environments of all evaluations, so that all runs are tried on the same episodes.
 const evaluationSeed = 0x72657072697365
 
-// episodeSeed returns the seed of a problem's n-th episode. Episode 0 is the greedy one.
+// episodeSeed returns the seed of a problem's n-th episode.
 func episodeSeed(problem, n int) uint64 {
 	return rollout.Stream(evaluationSeed, "evaluate/environment", uint64(n)<<32|uint64(problem)).Uint64()
 }
 
-// evaluator tries weights on problems: greedily for pass@1, by samples at temperature 1 for pass@k. A trial is an
+// evaluator tries weights on problems: one answer to each for pass@1, samples at temperature 1 for pass@k. A trial is an
 // episode, of one turn if the task has no more. Evaluations run beside the training on immutable weights and take no
 // virtual time.
 type evaluator struct {
@@ -36,6 +36,7 @@ type evaluator struct {
 	problems  []task.Prompt
 	prompts   []policy.Input
 	sampling  policy.Sampling
+	one       float64 // temperature of the one answer to each problem
 	samples   int
 	passAt    []int
 	seed      uint64
@@ -48,8 +49,8 @@ type evaluator struct {
 func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*evaluator, error) {
 	e := &evaluator{
 		textModel: m, task: t, turns: task.MaxTurns(t), problems: problems, samples: c.Evaluate.Samples,
-		passAt: c.Evaluate.PassAt,
-		seed:   c.Seed, sampling: m.ending(policy.Sampling{MaxTokens: c.Generate.MaxTokens}),
+		passAt: c.Evaluate.PassAt, one: c.Evaluate.Temperature,
+		seed: c.Seed, sampling: m.ending(policy.Sampling{MaxTokens: c.Generate.MaxTokens}),
 		rows: evaluationRows, gate: make(chan struct{}, runtime.GOMAXPROCS(0)),
 		precision: c.Generate.Precision, workers: m.ending(c.sampling()),
 	}
@@ -62,6 +63,18 @@ func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*
 		e.prompts = append(e.prompts, in)
 	}
 	return e, nil
+}
+
+// of returns the problems that are tried, of the held-out ones. At least one is in either part, if there are two.
+func (e Evaluate) of(heldOut []task.Prompt) []task.Prompt {
+	fifth := (len(heldOut) + 4) / 5
+	switch e.Problems {
+	case "choose":
+		return heldOut[:fifth]
+	case "judge":
+		return heldOut[fifth:]
+	}
+	return heldOut
 }
 
 // trial is the outcome of one episode of an evaluation.
@@ -83,11 +96,11 @@ func (e *evaluator) pass1(ctx context.Context, w *policy.Weights) (float64, erro
 
 // evaluate fills in the accuracy of weights.
 func (e *evaluator) evaluate(ctx context.Context, w *policy.Weights, line *results.Eval) error {
-	greedy, err := e.runTrials(ctx, w, 1, 0)
+	trials, err := e.runTrials(ctx, w, 1, e.one)
 	if err != nil {
 		return fmt.Errorf("evaluate version %d: %w", w.Version, err)
 	}
-	e.summarise(greedy, line)
+	e.summarise(trials, line)
 	if line.Mismatch, err = e.mismatch(ctx, w); err != nil {
 		return fmt.Errorf("measure the mismatch of version %d: %w", w.Version, err)
 	}
@@ -109,10 +122,10 @@ func (e *evaluator) evaluate(ctx context.Context, w *policy.Weights, line *resul
 	return nil
 }
 
-// summarise fills in the means over the greedy trials.
-func (e *evaluator) summarise(greedy []trial, line *results.Eval) {
+// summarise fills in the means over one trial of each problem.
+func (e *evaluator) summarise(trials []trial, line *results.Eval) {
 	var correct, truncated, reward, length, turns, invalid float64
-	for _, t := range greedy {
+	for _, t := range trials {
 		correct += oneIf(t.correct)
 		truncated += oneIf(t.truncated)
 		reward += t.reward
@@ -120,8 +133,9 @@ func (e *evaluator) summarise(greedy []trial, line *results.Eval) {
 		turns += float64(t.turns)
 		invalid += float64(t.invalid)
 	}
-	n := float64(len(greedy))
-	line.Problems, line.Pass1, line.Reward = len(greedy), correct/n, results.Num(reward/n)
+	n := float64(len(trials))
+	line.Problems, line.Pass1, line.Reward = len(trials), correct/n, results.Num(reward/n)
+	line.Temperature = e.one
 	line.MeanLength, line.Truncated = results.Num(length/n), results.Num(truncated/n)
 	if _, ok := e.task.(task.Environment); ok {
 		line.Turns, line.Invalid = results.Num(turns/n), results.Num(invalid/turns)

@@ -520,3 +520,46 @@ func TestInterruptionDoesNotWaitForExperts(t *testing.T) {
 		t.Errorf("the resumed run has the bound %+v, %v", sum, err)
 	}
 }
+
+// Sampled, pass@1 is what pass@k says of one sample, in another draw; the draws differ by the run's seed.
+func TestEvaluationsSampleAtATemperature(t *testing.T) {
+	c := counts(t, counting{turns: 3}, "evaluate.temperature=1", "warmup.steps=20", "evaluate.samples=8",
+		"evaluate.pass_at=[1]")
+	s := begin(t, c)
+	line := evaluated(t, c, s, evaluationRows)
+	if line.Temperature != 1 {
+		t.Errorf("the evaluation says temperature %g", line.Temperature)
+	}
+	other := c
+	other.Seed = 99
+	again, mean := evaluated(t, other, s, evaluationRows), line.PassAt[0].Rate
+	again.PassAt, line.PassAt = nil, nil
+	if reflect.DeepEqual(again, line) {
+		t.Errorf("with another seed: %+v too", line)
+	}
+	for _, p := range []float64{line.Pass1, again.Pass1} {
+		if bound := 4 * math.Sqrt(mean*(1-mean)/float64(line.Problems)); math.Abs(p-mean) > bound {
+			t.Errorf("pass@1 is %.3f, eight samples a problem say %.3f", p, mean)
+		}
+	}
+}
+
+func TestHeldOutProblemsAreSplitIntoThoseThatChooseAndThoseThatJudge(t *testing.T) {
+	made, err := small(t).newTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := made.HeldOut()
+	choose, judge := Evaluate{Problems: "choose"}.of(all), Evaluate{Problems: "judge"}.of(all)
+	if n := len(all) / 5; len(choose) != n || !reflect.DeepEqual(append(slices.Clone(choose), judge...), all) ||
+		!reflect.DeepEqual(Evaluate{}.of(all), all) {
+		t.Errorf("%d of %d choose, %d judge", len(choose), len(all), len(judge))
+	}
+	for set, want := range map[string]string{
+		"evaluate.problems=some": "all, choose or judge", "evaluate.temperature=-1": "0 (greedy) or more",
+	} {
+		if _, err := Load("", []string{set}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", set, err)
+		}
+	}
+}

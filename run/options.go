@@ -259,6 +259,12 @@ func (e Evaluate) validate() error {
 	if e.BoundEvery < 0 {
 		errs = append(errs, fmt.Errorf("evaluate.bound_every: %d: want updates, or 0 for never", e.BoundEvery))
 	}
+	if !(e.Temperature >= 0) || math.IsInf(e.Temperature, 0) {
+		errs = append(errs, fmt.Errorf("evaluate.temperature: %g: want 0 (greedy) or more", e.Temperature))
+	}
+	if !slices.Contains([]string{"", "all", "choose", "judge"}, e.Problems) {
+		errs = append(errs, fmt.Errorf("evaluate.problems: %q: want all, choose or judge", e.Problems))
+	}
 	if e.Samples < 0 {
 		errs = append(errs, fmt.Errorf("evaluate.samples: %d: want 0 or more", e.Samples))
 	}

@@ -155,7 +155,7 @@ func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks
 	if s.learner, err = start.model.NewLearner(start.weights, learning); err != nil {
 		return nil, err
 	}
-	if s.evaluator, err = newEvaluator(c, s.task, start.textModel, s.task.HeldOut()); err != nil {
+	if s.evaluator, err = newEvaluator(c, s.task, start.textModel, c.Evaluate.of(s.task.HeldOut())); err != nil {
 		return nil, err
 	}
 	if s.improvement, err = newImprovement(c, s.task, start.textModel); err != nil {

@@ -25,7 +25,7 @@ func bufferSize() Study {
 
 // capacityPilot chooses N at (6,2).
 func capacityPilot(o Options) Pilot {
-	return Pilot{"capacity at (6,2)", capacityArms(o, labSplit()), "pass@1 reached", level}
+	return Pilot{Name: "capacity at (6,2)", Arms: capacityArms(o, labSplit()), of: "pass@1 reached", by: level}
 }
 
 // harmless is the loss of accuracy, fixed before the runs, that does not count as harm.

@@ -125,7 +125,8 @@ func correctionArms(o Options) []Arm {
 	for _, at := range append(stale(), rounded()...) {
 		for _, m := range at.of() {
 			c := queueSplit().set(run.Default())
-			c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50}
+			c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50,
+				"held_out": labHeldOut}
 			c.Warmup.Until = 0.3
 			c.Pipeline.Batch, c.Pipeline.Group = correctionBatch, labGroup
 			c.Pipeline.ForwardCost = new(0.0)

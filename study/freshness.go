@@ -97,7 +97,7 @@ func freshBase() run.Config {
 // freshArithmetic is additions below 50 from a weak warm start.
 func freshArithmetic() run.Config {
 	c := freshBase()
-	c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50}
+	c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50, "held_out": labHeldOut}
 	c.Warmup.Until = 0.2
 	c.Pipeline.Batch = 512
 	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = 10, 0.5, 200
@@ -116,7 +116,8 @@ func freshEasy() run.Config {
 // freshLake is a new frozen lake in every episode, as text.
 func freshLake() run.Config {
 	c := freshBase()
-	c.Task = map[string]any{"name": "frozenlake", "map": "random", "slippery": false, "max_steps": 8}
+	c.Task = map[string]any{"name": "frozenlake", "map": "random", "slippery": false, "max_steps": 8,
+		"held_out": 500}
 	c.Policy.Positions, c.Generate.MaxTokens = 192, 2
 	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 400, 32, 0.3
 	c.Pipeline.Batch = 128
@@ -127,7 +128,8 @@ func freshLake() run.Config {
 // freshSokoban is rooms with one box, as text.
 func freshSokoban() run.Config {
 	c := freshBase()
-	c.Task = map[string]any{"name": "sokoban", "difficulty": "simple", "min_pushes": 1, "max_steps": 10}
+	c.Task = map[string]any{"name": "sokoban", "difficulty": "simple", "min_pushes": 1, "max_steps": 10,
+		"held_out": 500}
 	c.Policy.Positions, c.Generate.MaxTokens = 240, 2
 	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.LearningRate, c.Warmup.Until = 600, 32, 2e-3, 0.3
 	c.Pipeline.Batch = 128
@@ -139,7 +141,7 @@ func freshSokoban() run.Config {
 // freshSearch is questions about made-up facts, answered by searching for them.
 func freshSearch() run.Config {
 	c := freshBase()
-	c.Task = map[string]any{"name": "search"}
+	c.Task = map[string]any{"name": "search", "held_out": 250}
 	c.Policy.Positions, c.Generate.MaxTokens = 192, 14
 	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.3
 	c.Pipeline.Batch = 128

@@ -14,16 +14,16 @@ import (
 
 // The base configuration was fixed by pilot runs before any study.
 const (
-	labBatch   = 960 // B: 2, 3 and 4 trainers divide it into whole groups
+	labBatch   = 3840 // B: 2, 3 and 4 trainers divide it into whole groups
 	labGroup   = 8
-	labCompute = 48 // budget, in updates without replay
-	labEvery   = 3  // between evaluations
-	labTarget  = 0.35
-	labRate    = 1e-3    // the middle one of labRates
+	labCompute = 20 // budget, in updates without replay
+	labEvery   = 1  // between evaluations
+	labTarget  = 0.3
+	labRate    = 1.4e-3  // the middle one of labRates
 	labSampler = uniform // [ER]'s: with replacement
 	labSamples = 4       // per held-out problem, of the arms evaluated by pass@k
 	labPassAt  = 4       // the largest k
-	labHeldOut = 1000    // problems, of 2500
+	labHeldOut = 1250    // problems, of which 250 choose and 1,000 judge
 
 	labCapacity = 2 * labBatch  // N, where a study changes something else
 	widest      = 16 * labBatch // N, at labSplit only
@@ -52,7 +52,7 @@ func aboutPipeline(batch int, compute float64) string {
 }
 
 // labRates returns the learning rates of the sweeps, ascending.
-func labRates() []float64 { return []float64{6e-4, labRate, 1.6e-3} }
+func labRates() []float64 { return []float64{1e-3, labRate, 2e-3} }
 
 // split is the numbers of GPUs that generate and that train.
 type split struct{ workers, trainers int }
@@ -115,7 +115,7 @@ func additionBase(o Options) run.Config {
 	c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50, "held_out": labHeldOut}
 	c.Warmup.Until = 0.3
 	c.Pipeline.Group = labGroup
-	c.Learner.Warmup = 10 // without it the first updates unlearn some of the warm-up
+	c.Learner.Warmup = 5 // without it the first updates unlearn some of the warm-up
 	c.Evaluate.Samples = 0
 	c.Checkpoint.Every = 1000 // only at the end, and when a run is interrupted
 	if o.Quick {
@@ -160,7 +160,7 @@ func queueArm(o Options) Arm { return Arm{queueName, withPassAt(queue(o))} }
 // bufferArm is a cell of the grid.
 func bufferArm(o Options, at cell) Arm {
 	c := buffer(o, at)
-	if at == (cell{labSplit(), labCapacity}) { // pass@k costs more than greedy evaluations
+	if at == (cell{labSplit(), labCapacity}) { // pass@k costs more than one answer to each problem
 		c = withPassAt(c)
 	}
 	return Arm{at.String(), c}

@@ -37,6 +37,7 @@ const (
 // grpoConfig is on additions, with v and i of the algorithm.
 func grpoConfig(o Options, v, i int, masked bool) run.Config {
 	c := run.Default()
+	c.Task = map[string]any{"name": "arithmetic", "held_out": labHeldOut}
 	c.Pipeline.Mode, c.Pipeline.Batch = "sync", 512
 	c.Pipeline.PublishEvery, c.Pipeline.BatchUpdates = v*i, i // versions count updates
 	c.Replay.Sampler, c.Replay.Capacity = "fifo", 0

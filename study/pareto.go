@@ -28,8 +28,8 @@ func pareto() Study {
 
 // paretoPilots choose the best configuration of each family.
 func paretoPilots(o Options) []Pilot {
-	return []Pilot{{"best without replay", paretoQueues(o), overTheRun, meanOver(1)},
-		{"best with replay", paretoBuffers(o), overTheRun, meanOver(1)}}
+	return []Pilot{{Name: "best without replay", Arms: paretoQueues(o), of: overTheRun, by: meanOver(1)},
+		{Name: "best with replay", Arms: paretoBuffers(o), of: overTheRun, by: meanOver(1)}}
 }
 
 // paretoCell is the cell of the grid that is run at every learning rate. The others are run at labRate only.

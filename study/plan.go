@@ -77,10 +77,15 @@ func (p *plan) validate() error {
 	return problems.Err()
 }
 
-// newJob returns the run of an arm and seed. Its name is its digest, because several arms may share it.
+// newJob returns the run of an arm and seed. Its name is its digest, because several arms may share it. Answers to the
+// held-out problems are sampled, as in training; pilots are tried on other problems than the runs that judge.
 func newJob(a Arm, seed uint64) (*job, error) {
 	c := a.Config
 	c.Seed, c.Warmup.Seed = seed, run.BaseSeed(baseOf(seed))
+	c.Evaluate.Temperature, c.Evaluate.Problems = 1, "judge"
+	if seed > pilotSeed {
+		c.Evaluate.Problems = "choose"
+	}
 	digest, err := c.Digest()
 	if err != nil {
 		return nil, err

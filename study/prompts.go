@@ -88,6 +88,7 @@ func (p promptSetting) set(c run.Config) run.Config {
 // [PR] the noise of a batch made a pilot run unlearn at first.
 func promptBase() run.Config {
 	c := run.Default()
+	c.Task = map[string]any{"name": "arithmetic", "held_out": labHeldOut}
 	c.Pipeline.Mode, c.Pipeline.Batch = "sync", 512
 	c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
 	c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = 15, 0.45, 0
@@ -112,7 +113,7 @@ func filled(c run.Config) run.Config {
 func promptArms(o Options) []Arm {
 	few, random := promptBase(), promptBase()
 	few.Prompts.Limit = fixedPrompts
-	random.Task = map[string]any{"name": "arithmetic", "random_rewards": 0.5}
+	random.Task = map[string]any{"name": "arithmetic", "held_out": labHeldOut, "random_rewards": 0.5}
 	arms := []Arm{{allPrompts, promptBase()}, {promptReplay, promptDefaults().set(promptBase())}}
 	for _, p := range promptAblations() {
 		arms = append(arms, Arm{p.name(), p.set(promptBase())})

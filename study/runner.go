@@ -102,31 +102,40 @@ func (r *Runner) choose(ctx context.Context, pool pool) ([]results.Section, erro
 	if r.Study.Pilots == nil {
 		return nil, nil
 	}
-	pilots, n := r.Study.Pilots(r.Options), pilotRuns
+	n := pilotRuns
 	if r.Options.Quick {
 		n = 1
 	}
-	var arms []Arm
-	listed := make(map[string]bool) // several pilots may choose among the same arms
-	for _, p := range pilots {
-		for _, a := range p.Arms {
-			if !listed[a.Name] {
-				listed[a.Name] = true
-				arms = append(arms, a)
-			}
-		}
-	}
-	_, found, err := r.runAll(ctx, pool, arms, upTo(n, pilotSeed))
-	if err != nil {
-		return nil, err
-	}
 	r.Options.chosen = make(map[string]int)
 	section := results.Section{Title: "What was chosen before", Text: []string{fmt.Sprintf("By %s of each arm, on base "+
-		"models and seeds of their own, which judge nothing; the held-out problems are the same.", words.Plural(n, "run"))}}
-	for _, p := range pilots {
-		grid, chosen := found.choose(p)
-		r.Options.chosen[p.Name] = chosen
-		section.Grids = append(section.Grids, grid)
+		"models, seeds and held-out problems of their own, which judge nothing.", words.Plural(n, "run"))}}
+	for stage, left := 0, true; left; stage++ {
+		var pilots []Pilot
+		var arms []Arm
+		listed := make(map[string]bool) // several pilots may choose among the same arms
+		left = false
+		for _, p := range r.Study.Pilots(r.Options) {
+			left = left || p.stage > stage
+			if p.stage != stage {
+				continue
+			}
+			pilots = append(pilots, p)
+			for _, a := range p.Arms {
+				if !listed[a.Name] {
+					listed[a.Name] = true
+					arms = append(arms, a)
+				}
+			}
+		}
+		_, found, err := r.runAll(ctx, pool, arms, upTo(n, pilotSeed))
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range pilots {
+			grid, chosen := found.choose(p)
+			r.Options.chosen[p.Name] = chosen
+			section.Grids = append(section.Grids, grid)
+		}
 	}
 	return []results.Section{section}, nil
 }

@@ -73,15 +73,15 @@ func searchBase(o Options) run.Config {
 	return c
 }
 
-// savingsSplits are the splits that replay chooses between, the source's first.
-func savingsSplits() []split { return []split{{6, 2}, {5, 3}} }
+// savingsSplits are the splits that replay chooses between.
+func savingsSplits() []split { return []split{{5, 3}, {4, 4}} }
 
 // computeRatio is gamma, the cost of an update with replay over that of one without.
 func computeRatio(s split, mu float64) float64 { return (1 + s.ratio()) / (1 + mu) }
 
 // savingsGoal is what [ER]'s split saves if an update with replay teaches as much as one without: 1 - gamma.
 func savingsGoal() float64 {
-	return 1 - computeRatio(savingsSplits()[0], run.Default().Pipeline.RolloutCost)
+	return 1 - computeRatio(labSplit(), run.Default().Pipeline.RolloutCost)
 }
 
 // config is the task's configuration, with replay unless its table is a queue.
@@ -162,7 +162,7 @@ func judgeSavings(f *Found) (Judgement, error) {
 		{
 			source: er1 + ", up to 40%", by: goal, measured: toTheTarget,
 			text: fmt.Sprintf("The saving is %s or more, 1 − γ of the source's %s.", percent(savingsGoal()),
-				savingsSplits()[0]),
+				labSplit()),
 		},
 		{
 			source: "[ER] §2", by: teaches, measured: toTheTarget,

@@ -29,7 +29,8 @@ type Study struct {
 	Source string   // [ER] fig. 3
 	Lead   []string // the question and the method, at the top of the page
 
-	// Pilots returns what is chosen before the study's runs; nil: nothing.
+	// Pilots returns what is chosen before the study's runs; nil: nothing. Their names and stages do not depend on what is
+	// chosen.
 	Pilots func(Options) []Pilot
 	// Arms returns the configurations to run, with unique names. The runner adds the seeds.
 	Arms func(Options) []Arm
@@ -48,10 +49,11 @@ type Options struct {
 // Pilot is a choice among arms, made by runs that judge nothing: they have seeds and base models of their own. The arm
 // with the highest mean of the measure is chosen.
 type Pilot struct {
-	Name string // what is chosen: learning rate without replay
-	Arms []Arm
-	of   string // the measure, in words
-	by   measure
+	Name  string // what is chosen: learning rate without replay
+	Arms  []Arm
+	of    string // the measure, in words
+	by    measure
+	stage int // 0, or one more than that of the pilots whose choices the arms build on
 }
 
 // choice returns the arm that a pilot chose.
@@ -139,7 +141,7 @@ func seedsOf(arms ...Runs) []uint64 {
 // All returns the studies in the order of the documentation.
 func All() []Study {
 	return []Study{
-		savings(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(),
+		savings(), best(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(),
 		freshness(), prompts(), offPolicyGRPO(), corrections(),
 		theory(),
 	}

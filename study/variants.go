@@ -54,7 +54,7 @@ func variantPilots(o Options) []Pilot {
 			p.Arms = append(p.Arms, Arm{fmt.Sprintf("shift %g, rate %g", shift, rate), c})
 		}
 	}
-	return []Pilot{{"fraction δ", biasArms(o)[1:], "pass@1 reached", level}, p}
+	return []Pilot{{Name: "fraction δ", Arms: biasArms(o)[1:], of: "pass@1 reached", by: level}, p}
 }
 
 func variantArms(o Options) []Arm {
