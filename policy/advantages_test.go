@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
@@ -116,13 +117,19 @@ func plainNormalize(all []map[int]float64) {
 	}
 }
 
-// passOf returns the pass that holds draw i of all, and its first place there.
-func findPass(shards [][]pass, i int) (p *pass, row, from int) {
-	for p := range eachPass(shards) {
-		if i < len(p.draws) {
-			return p, i, i * p.length
+// findPass returns the pass that holds draw i of all trainers, and its first place there; nil if none does.
+func findPass(shards [][]pass, batches []*rollout.Batch, i int) (p *pass, row, from int) {
+	for s, b := range batches {
+		if i >= len(b.Draws) {
+			i -= len(b.Draws)
+			continue
 		}
-		i -= len(p.draws)
+		for k := range shards[s] {
+			if row := slices.Index(shards[s][k].at, i); row >= 0 {
+				return &shards[s][k], row, row * shards[s][k].length
+			}
+		}
+		break
 	}
 	return nil, 0, 0
 }
@@ -181,7 +188,7 @@ func TestCriticAdvantagesAreNormalisedGAE(t *testing.T) {
 			plainNormalize(want)
 			feedback, metrics := measure(t, l, batches...), map[string]float64{}
 			for i, d := range all {
-				p, _, from := findPass(shards, i)
+				p, _, from := findPass(shards, batches, i)
 				mean := 0.0
 				for j, a := range want[i] {
 					near(t, "advantage", p.advantage[from+j], a, 1e-4)

@@ -7,7 +7,6 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
 
-	"github.com/reprise-rl/reprise/rollout"
 )
 
 // The products of attention and their gradients are those of the graph library's own product, whatever the sizes.
@@ -79,11 +78,7 @@ func TestPassesAreSizedByTheirAttention(t *testing.T) {
 	l := &Learner{model: m, options: Learning{PassElements: 1 << 24}}
 	for _, c := range []struct{ length, draws, rows int }{{256, 64, 16}, {250, 128, 16}, {256, 9, 9}, {200, 128, 16},
 		{16, 128, 128}, {2048, 4, 1}, {100, 90, 64}} {
-		draws := make([]rollout.Draw, c.draws)
-		for i := range draws {
-			draws[i].Rollout = &rollout.Rollout{Tokens: make([]int32, c.length)}
-		}
-		if rows, _, err := l.passSize(draws); err != nil || rows != c.rows {
+		if rows, _, err := l.passSize(c.draws, c.length); err != nil || rows != c.rows {
 			t.Errorf("%d rollouts of %d tokens: passes of %d rows, want %d (%v)", c.draws, c.length, rows, c.rows, err)
 		}
 	}

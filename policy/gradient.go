@@ -19,8 +19,12 @@ type shardGradient struct {
 	feedback []rollout.Feedback // of each draw
 }
 
-// shardGradient runs a shard pass by pass and adds up the gradients.
-func (l *Learner) shardGradient(ctx context.Context, passes []pass) (g shardGradient, err error) {
+// shardGradient runs a shard pass by pass and adds up the gradients. Draws in no pass have feedback too.
+func (l *Learner) shardGradient(ctx context.Context, passes []pass, draws []rollout.Draw) (g shardGradient, err error) {
+	g.feedback = make([]rollout.Feedback, len(draws))
+	for i, d := range draws {
+		g.feedback[i] = l.noFeedback(d)
+	}
 	if g.gradient, err = l.model.zeros(); err != nil {
 		return g, err
 	}
@@ -47,7 +51,9 @@ func (l *Learner) shardGradient(ctx context.Context, passes []pass) (g shardGrad
 			norms = flat[2]
 		}
 		g.sums = append(g.sums, objective.ReadSums(flat[0]))
-		g.feedback = append(g.feedback, p.feedback(objective.ReadRows(flat[1]), norms)...)
+		for i, f := range p.feedback(objective.ReadRows(flat[1]), norms) {
+			g.feedback[p.at[i]] = f
+		}
 	}
 	return g, nil
 }
@@ -147,15 +153,24 @@ func (l *Learner) Gradients(ctx context.Context, b *rollout.Batch, visit func(i 
 	single := *l
 	single.options.PassElements, single.previous = 1, nil // passes of one row, which no step has scored
 	cores := runtime.GOMAXPROCS(0)
-	shards, err := single.prepare(ctx, splitBatch(b, cores))
+	parts := splitBatch(b, cores)
+	shards, err := single.prepare(ctx, parts)
 	if err != nil {
 		return fmt.Errorf("gradients of single rollouts: %w", err)
 	}
-	i, all := 0, slices.Concat(shards...)
-	for window := range slices.Chunk(all, cores) {
+	var places []*pass // of each draw of the batch; nil: it is not learned from
+	for i, part := range parts {
+		at := make([]*pass, len(part.Draws))
+		for j := range shards[i] {
+			at[shards[i][j].at[0]] = &shards[i][j]
+		}
+		places = append(places, at...)
+	}
+	i := 0
+	for window := range slices.Chunk(places, cores) {
 		gradients := make([][]float32, len(window))
 		err := concurrently(len(window), func(k int) (err error) {
-			gradients[k], err = single.rowGradient(ctx, window[k], float32(len(all)))
+			gradients[k], err = single.rowGradient(ctx, window[k], float32(len(places)))
 			return err
 		})
 		if err != nil {
@@ -182,11 +197,13 @@ func splitBatch(b *rollout.Batch, n int) []*rollout.Batch {
 }
 
 // rowGradient returns the gradient of a pass of one row, times scale.
-func (l *Learner) rowGradient(ctx context.Context, p pass, scale float32) ([]float32, error) {
-	if p.keep[0] == 0 {
+func (l *Learner) rowGradient(ctx context.Context, p *pass, scale float32) ([]float32, error) {
+	if p == nil || p.keep[0] == 0 {
 		return make([]float32, l.model.config.Parameters()), nil
 	}
-	r, err := l.shardGradient(ctx, []pass{p})
+	alone := *p
+	alone.at = []int{0}
+	r, err := l.shardGradient(ctx, []pass{alone}, p.draws)
 	if err != nil {
 		return nil, err
 	}

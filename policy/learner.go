@@ -111,7 +111,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (StepResul
 	}
 	gradients := make([]shardGradient, len(shards))
 	err = concurrently(len(shards), func(i int) (err error) {
-		gradients[i], err = l.shardGradient(ctx, shards[i])
+		gradients[i], err = l.shardGradient(ctx, shards[i], batches[i].Draws)
 		return err
 	})
 	if err != nil { // nothing has been donated: the learner is as it was
@@ -131,13 +131,13 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (StepResul
 	r.Metrics = objective.Combine(sums)
 	r.Metrics["grad_norm"] = norm
 	measureBatches(r.Metrics, batches)
-	l.measurePasses(r.Metrics, shards)
+	l.measurePasses(r.Metrics, shards, batches)
 	if l.options.Reference.Every > 0 && l.reference != nil {
 		r.Metrics["reference_swaps"] = float64(swaps)
 	}
 	if n := l.options.BoundEvery; n > 0 && l.step%n == 0 {
 		// The step is taken: a cancellation must not lose its measurements.
-		if err := l.measureBound(context.WithoutCancel(ctx), r.Metrics, shards, anchor); err != nil {
+		if err := l.measureBound(context.WithoutCancel(ctx), r.Metrics, shards, batches, anchor); err != nil {
 			return StepResult{}, fmt.Errorf("step %d: measure the bound: %w", l.step, err)
 		}
 	}

@@ -43,11 +43,13 @@ func measureBatches(metrics map[string]float64, batches []*rollout.Batch) {
 }
 
 // measurePasses adds the metrics of what prepare computed.
-func (l *Learner) measurePasses(metrics map[string]float64, shards [][]pass) {
+func (l *Learner) measurePasses(metrics map[string]float64, shards [][]pass, batches []*rollout.Batch) {
 	var draws, dropped, tokens, tdError, kl float64
+	for _, b := range batches {
+		draws += float64(len(b.Draws))
+	}
 	for p := range eachPass(shards) {
 		for i, d := range p.draws {
-			draws++
 			if p.isFiltered(i) {
 				dropped++
 			}
@@ -106,6 +108,18 @@ func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedbac
 	return list
 }
 
+// noFeedback is the feedback of a draw that is in no pass.
+func (l *Learner) noFeedback(d rollout.Draw) rollout.Feedback {
+	f := rollout.Feedback{ID: d.ID, Staleness: d.Staleness, Advantage: rollout.Measured(0)}
+	if l.options.Advantage == advantage.Critic {
+		f.TDError = rollout.Measured(0)
+	}
+	if l.options.LogitGradients {
+		f.GradNorm = rollout.Measured(0)
+	}
+	return f
+}
+
 // measureBound adds the improvement lower bound of [OG] theorem 1 for the weights after a step, pi, and those at the
 // start of its batch, pi_k, against the behaviour policy b:
 //
@@ -120,8 +134,10 @@ func (p *pass) feedback(rows []objective.Row, norms []float32) []rollout.Feedbac
 // most 1. Rho is the ratio of whole rollouts, exp(sum log pi - log b), because the theorem's distance is between
 // distributions of whole answers; it is clamped to [e^-20, e^20]. Without such a draw, or with one reward for all,
 // there is no bound.
-func (l *Learner) measureBound(ctx context.Context, metrics map[string]float64, shards [][]pass, start *Weights) error {
-	scale := rewardRange(shards)
+func (l *Learner) measureBound(
+	ctx context.Context, metrics map[string]float64, shards [][]pass, batches []*rollout.Batch, start *Weights,
+) error {
+	scale := rewardRange(batches)
 	if scale == 0 {
 		return nil
 	}
@@ -155,10 +171,10 @@ func (l *Learner) measureBound(ctx context.Context, metrics map[string]float64, 
 }
 
 // rewardRange returns the largest reward of all draws minus the smallest.
-func rewardRange(shards [][]pass) float64 {
+func rewardRange(batches []*rollout.Batch) float64 {
 	smallest, largest := math.Inf(1), math.Inf(-1)
-	for p := range eachPass(shards) {
-		for _, d := range p.draws {
+	for _, b := range batches {
+		for _, d := range b.Draws {
 			r := float64(d.Rollout.Reward)
 			smallest, largest = min(smallest, r), max(largest, r)
 		}

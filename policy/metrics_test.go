@@ -297,20 +297,20 @@ func TestPaddingRowsHaveNoFeedback(t *testing.T) {
 	list := randomBatch(c, 40, 5).Draws
 	run := func(rows int) shardGradient {
 		p := m.newPass(rows, 16)
-		p.draws, p.rollouts, p.policyTokens = list[:3], 3, 20
+		p.draws, p.at, p.rollouts, p.policyTokens = list[:3], []int{0, 1, 2}, 3, 20
 		for i, d := range p.draws {
 			if err := p.set(i, d, true); err != nil {
 				t.Fatal(err)
 			}
 		}
 		other := m.newPass(2, 16)
-		other.draws, other.rollouts, other.policyTokens = list[3:], 3, 20
+		other.draws, other.at, other.rollouts, other.policyTokens = list[3:], []int{3, 4}, 3, 20
 		for i, d := range other.draws {
 			if err := other.set(i, d, true); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r, err := l.shardGradient(context.Background(), []pass{p, other})
+		r, err := l.shardGradient(context.Background(), []pass{p, other}, list)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,14 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"math/bits"
+	"slices"
 
 	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/rollout"
@@ -16,6 +18,7 @@ import (
 type pass struct {
 	text
 	draws                      []rollout.Draw // of the first rows; the rest is padding
+	at                         []int          // of each, its place in the trainer's batch
 	mask, behaviour, advantage []float32      // [rows, length]
 	weight, keep               []float32      // [rows]
 	reward, groupMean          []float32      // [rows]
@@ -114,35 +117,50 @@ func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pa
 		return nil, err
 	}
 	l.penalise(shards)
-	l.setDenominators(shards)
+	l.setDenominators(shards, batches)
 	l.setSecondMoment(shards)
 	return shards, nil
 }
 
-// pack lays the batches of all trainers out as passes. Each takes the next draws of one trainer.
+// pack lays the batches of all trainers out as passes. Each takes some draws of one trainer, of similar length.
 func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 	shards := make([][]pass, len(batches))
 	for i, b := range batches {
 		if len(b.Draws) == 0 {
 			return nil, fmt.Errorf("trainer %d has an empty batch: give every trainer at least one rollout", i)
 		}
-		for from := 0; from < len(b.Draws); {
-			rows, length, err := l.passSize(b.Draws[from:])
+		for order := l.packed(b.Draws); len(order) > 0; {
+			rows, length, err := l.passSize(len(order), len(b.Draws[order[0]].Rollout.Tokens))
 			if err != nil {
 				return nil, fmt.Errorf("trainer %d: %w", i, err)
 			}
 			p := l.model.newPass(rows, length)
-			p.draws = b.Draws[from:min(from+rows, len(b.Draws))]
-			for j, d := range p.draws {
+			p.at, order = order[:min(rows, len(order))], order[min(rows, len(order)):]
+			for j, at := range p.at {
+				d := b.Draws[at]
+				p.draws = append(p.draws, d)
 				if err := p.set(j, d, !l.masked(d)); err != nil {
 					return nil, fmt.Errorf("trainer %d: rollout %d: %w", i, d.ID, err)
 				}
 			}
 			shards[i] = append(shards[i], p)
-			from += rows
 		}
 	}
 	return shards, nil
+}
+
+// packed returns the places of the draws that passes take, the longest first, so that there is little padding.
+func (l *Learner) packed(draws []rollout.Draw) []int {
+	var order []int
+	for i, d := range draws {
+		if !l.skipped(d) {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		return cmp.Compare(len(draws[j].Rollout.Tokens), len(draws[i].Rollout.Tokens))
+	})
+	return order
 }
 
 // attentionElements bounds heads x positions x positions of the rows of one pass, the size of the matrices of
@@ -150,12 +168,8 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 // be, so that passes have few sizes.
 const attentionElements = 1 << 22
 
-// passSize returns how many of the draws the next pass takes, and its length.
-func (l *Learner) passSize(draws []rollout.Draw) (rows, length int, err error) {
-	longest := 0
-	for _, d := range draws {
-		longest = max(longest, len(d.Rollout.Tokens))
-	}
+// passSize returns the rows of the next pass of n draws, of which the longest has so many tokens, and its length.
+func (l *Learner) passSize(n, longest int) (rows, length int, err error) {
 	c := l.model.config
 	if limit := c.MaxPositionEmbeddings; longest > limit {
 		return 0, 0, fmt.Errorf("a rollout has %d tokens, the model %d positions: shorten task prompts or max_tokens",
@@ -170,11 +184,21 @@ func (l *Learner) passSize(draws []rollout.Draw) (rows, length int, err error) {
 	if fit := max(attentionElements/(length*length*c.NumAttentionHeads), 1); rows > fit {
 		rows = 1 << (bits.Len(uint(fit)) - 1)
 	}
-	return min(rows, len(draws)), length, nil
+	return min(rows, roundRows(n)), length, nil
+}
+
+// roundRows rounds a number of rows up by an eighth at most, so that few shapes are compiled.
+func roundRows(n int) int {
+	step := max(1<<bits.Len(uint(n-1))/16, 1)
+	return (n + step - 1) / step * step
 }
 
 // masked reports whether MaskZeroVariance takes a draw out of the loss.
 func (l *Learner) masked(d rollout.Draw) bool { return l.options.MaskZeroVariance && d.GroupStd <= 0 }
+
+// skipped reports whether a draw is in no pass: it is out of the loss, and its log-ratio, which might take it out of
+// the denominators too, is not asked for.
+func (l *Learner) skipped(d rollout.Draw) bool { return l.masked(d) && l.options.MaxLogRatio == 0 }
 
 // evaluate computes the log-probs and values that passes need of the policy, of the policy at the start of the batch
 // and of the reference policy. Shards run concurrently. If nothing is needed, there is no forward pass.
@@ -289,13 +313,23 @@ func (p *pass) logRatio(i int, logprobs []float32) (sum float64) {
 
 // setDenominators sets the denominators that all passes share: the draws in the loss, with MaskedInDenominator also
 // those that MaskZeroVariance took out of it, but never those that MaxLogRatio took out.
-func (l *Learner) setDenominators(shards [][]pass) {
+func (l *Learner) setDenominators(shards [][]pass, batches []*rollout.Batch) {
 	var rollouts, tokens float32
+	count := func(d rollout.Draw) {
+		rollouts++
+		tokens += countPolicyTokens(d.Rollout)
+	}
 	for p := range eachPass(shards) {
 		for i, d := range p.draws {
 			if !p.isFiltered(i) && (!l.masked(d) || l.options.MaskedInDenominator) {
-				rollouts++
-				tokens += countPolicyTokens(d.Rollout)
+				count(d)
+			}
+		}
+	}
+	for _, b := range batches {
+		for _, d := range b.Draws {
+			if l.options.MaskedInDenominator && l.skipped(d) {
+				count(d)
 			}
 		}
 	}

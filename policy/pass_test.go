@@ -212,7 +212,7 @@ func TestAKLPenaltyIsSubtractedFromTheRewardTokenByToken(t *testing.T) {
 		plainNormalize(want)
 		shards := mustPrepare(t, l, batches)
 		for i := range want {
-			p, _, from := findPass(shards, i)
+			p, _, from := findPass(shards, batches, i)
 			for j, a := range want[i] {
 				near(t, "advantage", p.advantage[from+j], a, 1e-3)
 			}

@@ -457,16 +457,19 @@ func TestStoredStepsHaveTheImagesOfTheirRollout(t *testing.T) {
 			batch.Draws = append(batch.Draws, rollout.Draw{Rollout: s, Weight: 1})
 		}
 		shards := mustPrepare(t, l, []*rollout.Batch{batch})
-		p, scores := &shards[0][0], firstScores(t, l, shards, w)
+		batches := []*rollout.Batch{batch}
+		p, _, first := findPass(shards, batches, 0)
+		scores := firstScores(t, l, shards, w)
 		for n, s := range steps {
+			_, _, from := findPass(shards, batches, 1+n)
 			for j, of := range s.Mask {
-				at := (1+n)*p.length + j
-				if p.images.patch[at] != p.images.patch[j] {
+				at, whole := from+j, first+j
+				if p.images.patch[at] != p.images.patch[whole] {
 					t.Errorf("token %d of step %d has place %d in an image, of the whole %d", j, n, p.images.patch[at],
-						p.images.patch[j])
+						p.images.patch[whole])
 				}
 				if of == 1 {
-					want := float64(scores.Logprobs[j])
+					want := float64(scores.Logprobs[whole])
 					near(t, "log-prob of a step", scores.Logprobs[at], want, 1e-5)
 					near(t, "log-prob at generation", row.Logprobs[j], want, 1e-5*(1-want))
 				}
