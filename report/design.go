@@ -24,7 +24,7 @@ type Designed struct {
 }
 
 // Design writes the page of a recommendation.
-func Design(w io.Writer, d Designed) error { return renderSheet(w, d.sheet()) }
+func Design(w io.Writer, d Designed) error { return Sheet(w, d.sheet()) }
 
 func (d Designed) sheet() *results.Sheet {
 	p := d.Plan

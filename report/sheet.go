@@ -14,8 +14,8 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// renderSheet writes a page of findings, figures and tables. An invalid sheet is refused with all of its problems.
-func renderSheet(w io.Writer, s *results.Sheet) error {
+// Sheet writes a page of findings, figures and tables. An invalid sheet is refused with all of its problems.
+func Sheet(w io.Writer, s *results.Sheet) error {
 	p, err := newSheetPage(s)
 	if err != nil {
 		return err

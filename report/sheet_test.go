@@ -54,7 +54,7 @@ func studyPage(t *testing.T, s *results.Study) string {
 func pageOfSheet(t *testing.T, s *results.Sheet) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := renderSheet(&b, s); err != nil {
+	if err := Sheet(&b, s); err != nil {
 		t.Fatalf("%s: %v", s.Title, err)
 	}
 	return b.String()

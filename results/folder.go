@@ -17,7 +17,7 @@
 //
 // A study's folder holds study.json (one [Study]) and report.html. Its runs are in the folder runs beside it, which all
 // studies share; study.json lists which are its own. Its page is a [Sheet], numbers and words that package report
-// draws.
+// draws. runs.json.gz beside it is an [Archive] of its runs.
 //
 // A run appends lines to a [Log]; a resumed run opens it with [ResumeLog] at the line count of its checkpoint.
 // [ReadRun], [ReadComparison] and [ReadStudy] read whole folders strictly: an unknown field, a value out of range or a
@@ -59,6 +59,7 @@ const (
 	SummaryFile   = "summary.json"
 	CompareFile   = "compare.json"
 	StudyFile     = "study.json"
+	ArchiveFile   = "runs.json.gz"
 	ReportFile    = "report.html"
 	CheckpointDir = "checkpoint"
 
@@ -80,6 +81,7 @@ type Run struct {
 	Timings []Timing
 	Evals   []Eval
 	Summary *Summary // nil: the run has not ended
+	Noise   *Noise   // nil: it was not measured
 }
 
 // ReadRun reads a run folder. Only config.yaml must exist.

@@ -65,7 +65,7 @@ func losses() []variant {
 	return []variant{
 		{"GRPO", func(*run.Config) {}},
 		{"wide clip", func(c *run.Config) { c.Learner.ClipLow, c.Learner.ClipHigh = 0.4, 0.4 }},
-		{"AsymRE", func(c *run.Config) { c.Learner.Objective = asymre }},
+		{"AsymRE", withAsymRE},
 		{"CISPO", func(c *run.Config) { c.Learner.Objective = cispo }},
 		{"advantages not divided", func(c *run.Config) { c.Learner.Advantage = "no_std" }},
 	}

@@ -113,6 +113,12 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		fmt.Sprintf("The nearest power law has exponent a = %.3g and is off by %.0f%%; the nearest table that "+
 			"does not fall is off by %.0f%%.",
 			f.PowerLaw.Exponent, 100*f.PowerLawResidual, 100*f.TableResidual))
+	if scales := numbers(used, (*results.Noise).Scale); len(scales) > 0 {
+		k.HowMeasured = append(k.HowMeasured, fmt.Sprintf("The noise scale is %s rollouts: in the gradient of a batch of "+
+			"so many, noise and signal are equal. A batch of several times that is limited by the stable learning rate: "+
+			"further updates on the same rollouts pay. A smaller one is limited by its noise, which they do not lessen.",
+			medianIQR(scales)))
+	}
 	if f.Correlation == nil {
 		k.Doubts.Correlation = []string{fmt.Sprintf("The correlation was not measured: %g is assumed.", k.Correlation)}
 		return k, nil

@@ -23,11 +23,14 @@ type fit struct {
 
 // fitRun measures a run's noise and fits the theory to it.
 func fitRun(r *results.Run) (fit, error) {
-	n, err := noise.Measure(context.Background(), r.Dir, noise.Options{})
-	if err != nil {
-		return fit{}, err
+	if r.Noise == nil { // else it is from an archive
+		n, err := noise.Measure(context.Background(), r.Dir, noise.Options{})
+		if err != nil {
+			return fit{}, err
+		}
+		r.Noise = n
 	}
-	return fitNoise(n)
+	return fitNoise(r.Noise)
 }
 
 // fitNoise fits the table of the measured variances, or the power law if they are a proxy.

@@ -15,12 +15,9 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// describe returns study.json without what the study found: its arms, runs, machine and build.
-func (r Runner) describe(p *plan, pool pool, f *Found) (*results.Study, error) {
-	s := &results.Study{
-		Name: r.Study.Name, Quick: r.Options.Quick, Seeds: r.Options.Seeds,
-		Machine: thisMachine(), Build: results.ThisBuild(), AtOnce: r.AtOnce,
-	}
+// describe fills in what study.json says of a study's arms, runs and build.
+func (r Runner) describe(s *results.Study, p *plan, pool pool, f *Found) error {
+	s.Name, s.Quick, s.Seeds, s.Build = r.Study.Name, r.Options.Quick, r.Options.Seeds, results.ThisBuild()
 	for _, run := range f.distinct() {
 		if n := len(run.Timings); n > 0 {
 			s.Seconds += run.Timings[n-1].Elapsed
@@ -28,20 +25,20 @@ func (r Runner) describe(p *plan, pool pool, f *Found) (*results.Study, error) {
 	}
 	differs, err := differences(p.arms)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, a := range p.arms {
 		arm := results.StudyArm{Name: a.Name, Differs: differs[i], Failed: append([]string{}, f.Arms[i].Failed...)}
 		for _, digest := range p.of[a.Name] {
 			dir, err := filepath.Rel(Folder(r.Dir, r.Study.Name), pool.folder(digest))
 			if err != nil {
-				return nil, err
+				return err
 			}
 			arm.Folders = append(arm.Folders, filepath.ToSlash(dir))
 		}
 		s.Arms = append(s.Arms, arm)
 	}
-	return s, nil
+	return nil
 }
 
 // distinct returns the runs of a study. A run that several arms share is listed once.
@@ -140,9 +137,14 @@ func runsFact(runs []*results.Run, pool pool) string {
 		if failed(r) {
 			failures++
 		}
-		bytes += size(r.Dir)
+		if r.Dir != "" {
+			bytes += size(r.Dir)
+		}
 	}
-	text := fmt.Sprintf("%s in %s", words.Plural(len(runs), "run"), pool.dir)
+	text := words.Plural(len(runs), "run")
+	if pool.dir != "" {
+		text += " in " + pool.dir
+	}
 	if failures > 0 {
 		text += fmt.Sprintf("; %d ended with an error", failures)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/reprise-rl/reprise/option"
-	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
 
@@ -94,35 +93,19 @@ func newJob(a Arm, seed uint64) (*job, error) {
 	return &job{arm: a.Name, seed: seed, digest: digest, config: c}, nil
 }
 
-// collect reads the results of a plan's runs.
-func (p *plan) collect(pool pool, o Options) (*Found, error) {
-	read := make(map[string]*results.Run)
-	failed := make(map[string]string)
-	for _, j := range p.jobs {
-		r, err := results.ReadRun(pool.folder(j.digest))
-		if err != nil {
-			return nil, err
-		}
-		why, err := readFailure(r.Dir)
-		if err != nil {
-			return nil, err
-		}
-		if why != "" {
-			failed[j.digest] = fmt.Sprintf("seed %d: %s", j.seed, why)
-		}
-		r.Seed = j.seed
-		read[j.digest] = r
-	}
+// found lists the runs of a plan by arm and seed.
+func (p *plan) found(all map[string]kept, o Options) *Found {
 	f := &Found{Options: o}
 	for _, a := range p.arms {
 		runs := Runs{Arm: a}
 		for _, digest := range p.of[a.Name] {
-			runs.Runs = append(runs.Runs, read[digest])
-			if why := failed[digest]; why != "" {
-				runs.Failed = append(runs.Failed, why)
+			k := all[digest]
+			runs.Runs = append(runs.Runs, k.run)
+			if k.failed != "" {
+				runs.Failed = append(runs.Failed, fmt.Sprintf("seed %d: %s", k.run.Seed, k.failed))
 			}
 		}
 		f.Arms = append(f.Arms, runs)
 	}
-	return f, nil
+	return f
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -37,6 +38,10 @@ type Runner struct {
 	Warmup func(arm string, seed uint64, c run.Config) func(step int, loss float64)
 
 	Now func() time.Time // nil: time.Now
+
+	carryOut func(*plan) error        // returns when all runs have ended; nil: they have
+	read     func(*job) (kept, error) // reads one that has
+	kept     map[string]kept          // what was read, by digest
 }
 
 // Ended is a run that has ended.
@@ -64,15 +69,50 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 	if r.Options.Seeds < 1 {
 		return nil, &option.Error{Key: "--seeds", Value: r.Options.Seeds, Want: "1 or more"}
 	}
-	if _, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), nil); err != nil { // before the pilots, which take long
+	_, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), nil)
+	if err != nil { // before the pilots, which take long
 		return nil, err
 	}
 	pool := newPool(r.Dir)
-	choices, err := r.choose(ctx, pool)
+	r.read, r.carryOut = pool.read, func(p *plan) error { return (&scheduler{Runner: r, plan: p, pool: pool}).run(ctx) }
+	s := &results.Study{Machine: thisMachine(), AtOnce: r.AtOnce, Began: began.UTC()}
+	a := &results.Archive{Study: r.Study.Name, Seeds: r.Options.Seeds, Quick: r.Options.Quick, Machine: s.Machine,
+		AtOnce: r.AtOnce, Command: r.Command, Began: s.Began}
+	if a.Runs, err = r.judge(s, pool); err != nil {
+		return nil, err
+	}
+	a.Ended = s.Ended
+	dir := Folder(r.Dir, r.Study.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return s, errors.Join(results.WriteArchive(filepath.Join(dir, results.ArchiveFile), a), results.WriteStudy(dir, s))
+}
+
+// FromArchive judges the runs of an archive, with this program's judges.
+func FromArchive(a *results.Archive) (*results.Study, error) {
+	study, err := ByName(a.Study)
 	if err != nil {
 		return nil, err
 	}
-	plan, found, err := r.runAll(ctx, pool, r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
+	r := Runner{
+		Study: study, Options: Options{Seeds: a.Seeds, Quick: a.Quick}, Command: a.Command,
+		Now: func() time.Time { return a.Ended }, read: archived(a),
+	}
+	s := &results.Study{Machine: a.Machine, AtOnce: a.AtOnce, Began: a.Began}
+	_, err = r.judge(s, pool{})
+	return s, err
+}
+
+// judge chooses what is to be chosen, carries out the study's runs, judges them, and completes study.json. It returns
+// all runs that it read.
+func (r *Runner) judge(s *results.Study, pool pool) (map[string]*results.CondensedRun, error) {
+	r.kept = make(map[string]kept)
+	choices, err := r.choose()
+	if err != nil {
+		return nil, err
+	}
+	plan, found, err := r.runAll(r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -81,24 +121,24 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 		return nil, err
 	}
 	judgement.Sections = append(judgement.Sections, choices...)
-	s, err := r.describe(plan, pool, found)
-	if err != nil {
+	if err := r.describe(s, plan, pool, found); err != nil {
 		return nil, err
 	}
-	s.Began, s.Ended = began.UTC(), r.Now().UTC()
+	s.Ended = r.Now().UTC()
 	s.Sheet = r.sheet(s, found, pool, judgement)
-	dir := Folder(r.Dir, r.Study.Name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+	all := make(map[string]*results.CondensedRun)
+	for digest, k := range r.kept {
+		all[digest] = results.Condense(k.run)
+		all[digest].Failed = k.failed
 	}
-	return s, results.WriteStudy(dir, s)
+	return all, nil
 }
 
 // pilotRuns is how many runs of each arm of a pilot there are, on a base model each.
 const pilotRuns = bases
 
 // choose runs the study's pilots, and tells what they chose.
-func (r *Runner) choose(ctx context.Context, pool pool) ([]results.Section, error) {
+func (r *Runner) choose() ([]results.Section, error) {
 	if r.Study.Pilots == nil {
 		return nil, nil
 	}
@@ -127,7 +167,7 @@ func (r *Runner) choose(ctx context.Context, pool pool) ([]results.Section, erro
 				}
 			}
 		}
-		_, found, err := r.runAll(ctx, pool, arms, upTo(n, pilotSeed))
+		_, found, err := r.runAll(arms, upTo(n, pilotSeed))
 		if err != nil {
 			return nil, err
 		}
@@ -156,17 +196,59 @@ func (f *Found) choose(p Pilot) (results.Grid, int) {
 	return g, chosen
 }
 
-// runAll carries out the runs of arms that the pool does not have yet.
-func (r *Runner) runAll(ctx context.Context, pool pool, arms []Arm, seeds []uint64) (*plan, *Found, error) {
+// runAll carries out the runs of arms that the pool does not have yet, and reads all.
+func (r *Runner) runAll(arms []Arm, seeds []uint64) (*plan, *Found, error) {
 	plan, err := newPlan(r.Study.Name, arms, seeds)
-	if err == nil {
-		err = (&scheduler{Runner: *r, plan: plan, pool: pool}).run(ctx)
+	if err == nil && r.carryOut != nil {
+		err = r.carryOut(plan)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := plan.collect(pool, r.Options)
-	return plan, found, err
+	for _, j := range plan.jobs {
+		k, err := r.read(j)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.kept[j.digest] = k
+	}
+	return plan, plan.found(r.kept, r.Options), nil
+}
+
+// kept is a run that has ended, condensed.
+type kept struct {
+	run    *results.Run
+	failed string // its error; empty: it did not fail
+}
+
+// read reads a run of the pool. It is condensed, so that an archive of it is judged alike.
+func (p pool) read(j *job) (kept, error) {
+	dir := p.folder(j.digest)
+	r, err := results.ReadRun(dir)
+	if err != nil {
+		return kept{}, err
+	}
+	why, err := readFailure(dir)
+	if err != nil {
+		return kept{}, err
+	}
+	short := results.Condense(r).Run()
+	short.Dir, short.Seed = dir, j.seed
+	return kept{short, why}, nil
+}
+
+// archived reads runs of an archive.
+func archived(a *results.Archive) func(*job) (kept, error) {
+	return func(j *job) (kept, error) {
+		c := a.Runs[j.digest]
+		if c == nil {
+			return kept{}, fmt.Errorf("%s: the archive has no run of %s: it is of a build with other configurations; "+
+				"make it anew with reprise study %s", j, j.digest, a.Study)
+		}
+		r := c.Run()
+		r.Seed = j.seed
+		return kept{r, c.Failed}, nil
+	}
 }
 
 // scheduler carries out the runs of a plan, several at once.

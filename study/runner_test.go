@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -359,6 +360,46 @@ func TestPilotsChooseOnBaseModelsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// The archive of a study is judged as its folder was, to the letter, but for where the runs are.
+func TestAnArchiveGivesTheSamePage(t *testing.T) {
+	dir := t.TempDir()
+	s, err := ByName("off-policiness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Runner{Study: s, Options: Options{Seeds: 2, Quick: true}, Dir: dir, Command: "the command"}.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := results.ReadArchive(filepath.Join(Folder(dir, s.Name), results.ArchiveFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := FromArchive(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	where := slices.IndexFunc(want.Sheet.Facts, func(f results.Fact) bool { return f.Name == "Runs" })
+	if text := got.Sheet.Facts[where].Text; !strings.HasPrefix(want.Sheet.Facts[where].Text, text+" in ") {
+		t.Errorf("%q, want the beginning of %q", text, want.Sheet.Facts[where].Text)
+	}
+	got.Sheet.Facts[where] = want.Sheet.Facts[where]
+	if !reflect.DeepEqual(got.Sheet, want.Sheet) || !reflect.DeepEqual(got.Arms, want.Arms) {
+		t.Errorf("from the archive:\n%+v\nwant\n%+v", got.Sheet.Sections, want.Sheet.Sections)
+	}
+	for digest := range a.Runs {
+		delete(a.Runs, digest)
+		break
+	}
+	if _, err := FromArchive(a); err == nil || !strings.Contains(err.Error(), "the archive has no run of") {
+		t.Errorf("without a run: %v", err)
+	}
+	a.Study = "none"
+	if _, err := FromArchive(a); err == nil || !strings.Contains(err.Error(), "want one of savings") {
+		t.Errorf("of an unknown study: %v", err)
+	}
+}
+
 func TestALockedRunIsLeftForLater(t *testing.T) {
 	r := Runner{Study: trial("sizes", sizes(t, "32", "40", "48")...), Options: Options{Seeds: 1},
 		Dir: t.TempDir(), AtOnce: 1}
@@ -529,14 +570,12 @@ func TestARunThatFailsAfterAnInterruptionHasNoSummary(t *testing.T) {
 	if sum, err := results.ReadSummary(dir); sum != nil || err != nil {
 		t.Errorf("summary %+v, %v", sum, err)
 	}
-	found, err := (&plan{
-		arms: []Arm{{Name: "a"}}, jobs: []*job{{arm: "a", seed: 3, digest: "0123456789abcdef"}},
-		of: map[string][]string{"a": {"0123456789abcdef"}},
-	}).collect(p, Options{Seeds: 1})
+	k, err := p.read(&job{arm: "a", seed: 3, digest: "0123456789abcdef"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := found.Of("a")
+	a := (&plan{arms: []Arm{{Name: "a"}}, of: map[string][]string{"a": {"0123456789abcdef"}}}).found(
+		map[string]kept{"0123456789abcdef": k}, Options{Seeds: 1}).Of("a")
 	if state, err := p.state("0123456789abcdef"); state != finished || err != nil || a.Runs[0].Summary != nil ||
 		!slices.Equal(a.Failed, []string{"seed 3: the norm is NaN"}) {
 		t.Errorf("state %v, %v; %+v, failed %q", state, err, a.Runs[0], a.Failed)

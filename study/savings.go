@@ -17,14 +17,15 @@ func savings() Study {
 			"The same experiment with and without replay, on the same base models, seeds and held-out problems: how " +
 				"much compute does each need to reach an accuracy that is fixed before the run? Compute is counted " +
 				"by formula: B(1 + μ) an update without replay, B(1 + W/T) with.",
-			"Each arm has the learning rate, and replay the split, that was best for it on base models that judge nothing. " +
-				"Replay draws rollouts that were never used first; other ways to draw are shown beside it, at its settings.",
-			fmt.Sprintf("Two tasks. Addition of numbers below 50: runs end at the compute of %g updates without replay. "+
-				"Search: questions about made-up facts, answered after queries to a small search engine, to %g updates. A "+
-				"batch is %d rollouts, so that stability limits the learning rate and not the noise of a batch. The policy has "+
-				"two layers of width 64 and starts from a supervised warm-up. The source trains large language models for "+
-				"longer; what is found here holds for this small model and these short runs.",
-				savingsTasks()[0].compute, savingsTasks()[1].compute, labBatch),
+			"Each arm has the learning rate, and replay the split, that was best for it on base models and held-out problems " +
+				"that judge nothing. Replay draws rollouts that were never used first; on addition other ways to draw are shown " +
+				"beside it, at its settings.",
+			fmt.Sprintf("Two tasks. Addition of numbers below 50, in batches of %d rollouts: runs end at the compute of %g "+
+				"updates without replay. Search: questions about made-up facts, answered after queries to a small search "+
+				"engine, in batches of %d, to %g updates. Batches are large, so that stability limits the learning rate and "+
+				"not their noise. The policy has two layers of width 64 and starts from a supervised warm-up. The source "+
+				"trains large language models for longer; what is found here holds for this small model and these short runs.",
+				savingsTasks()[0].batch, savingsTasks()[0].compute, savingsTasks()[1].batch, savingsTasks()[1].compute),
 			"A ratio is 0 if only the run with replay reached the target, and infinite if only the other did. Where neither " +
 				"did there is none.",
 		},
@@ -38,15 +39,19 @@ type savingsTask struct {
 	base            func(Options) run.Config
 	rates           []float64 // to choose from, ascending
 	target          float64
+	batch           int
 	compute, every  float64
+	samplers        []string  // ways to draw beside unseen
 	pilots          [2]string // the choices without replay and with
 	without, replay string    // the arms
 }
 
 func savingsTasks() []savingsTask {
 	tasks := []savingsTask{
-		{name: "addition", base: additionBase, rates: labRates(), target: 0.4, compute: 60, every: 2},
-		{name: "search", base: searchBase, rates: []float64{5e-4, 7e-4, 1e-3}, target: 0.5, compute: 20, every: 1},
+		{name: "addition", base: additionBase, rates: labRates(), target: labTarget, batch: labBatch, compute: labCompute,
+			every: labEvery, samplers: []string{uniform, distinct, epoch}},
+		{name: "search", base: searchBase, rates: []float64{7e-4, 1e-3, 1.4e-3}, target: 0.18, batch: labBatch / 2,
+			compute: 10, every: 1},
 	}
 	for i := range tasks {
 		t := &tasks[i]
@@ -59,15 +64,15 @@ func savingsTasks() []savingsTask {
 // searchBase is the task search with its policy and warm-up.
 func searchBase(o Options) run.Config {
 	c := run.Default()
-	c.Task = map[string]any{"name": "search", "held_out": 200}
-	c.Policy.Positions, c.Generate.MaxTokens = 192, 14
-	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.3
+	c.Task = map[string]any{"name": "search", "passages": 1, "held_out": 800} // half of the questions
+	c.Policy.Positions, c.Generate.MaxTokens = 128, 14
+	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.5
 	c.Pipeline.Group = labGroup
+	teachable(&c)
 	c.Evaluate.Samples = 0
 	c.Checkpoint.Every = 1000
-	// With one passage and a higher rate, the policy answers some questions within seconds.
-	if o.Quick {
-		c.Task["held_out"], c.Task["passages"] = 40, 1
+	if o.Quick { // at a higher rate the policy answers some questions within seconds
+		c.Task["held_out"] = 40
 		c.Warmup.Steps, c.Warmup.LearningRate = 150, 3e-3
 	}
 	return c
@@ -87,11 +92,11 @@ func savingsGoal() float64 {
 // config is the task's configuration, with replay unless its table is a queue.
 func (t savingsTask) config(o Options, s split, rate float64, sampler replay.Sampler) run.Config {
 	c := withRate(s.set(t.base(o)), rate)
-	c.Pipeline.Batch = labBatch
-	c.Replay.Sampler, c.Replay.Capacity = sampler, labCapacity
+	c.Pipeline.Batch = t.batch
+	c.Replay.Sampler, c.Replay.Capacity = sampler, 2*t.batch
 	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = t.every, t.target, t.compute
 	if o.Quick {
-		c.Pipeline.Batch, c.Budget.Compute, c.Evaluate.Every = labBatch/5, 2, 0.5
+		c.Pipeline.Batch, c.Replay.Capacity, c.Budget.Compute, c.Evaluate.Every = t.batch/10, t.batch/5, 2, 0.5
 	}
 	return c
 }
@@ -113,16 +118,13 @@ func savingsPilots(o Options) (list []Pilot) {
 	return list
 }
 
-// savingsSamplers are the ways to draw that are shown beside the one that is judged.
-func savingsSamplers() []string { return []string{uniform, distinct, epoch} }
-
 // savingsArms are, of each task, the two arms that are judged, and replay with other samplers.
 func savingsArms(o Options) (arms []Arm) {
 	pilots := savingsPilots(o)
 	for i, t := range savingsTasks() {
 		queue, buffer := o.choice(pilots[2*i]).Config, o.choice(pilots[2*i+1]).Config
 		arms = append(arms, Arm{t.without, queue}, Arm{t.replay, buffer})
-		for _, s := range savingsSamplers() {
+		for _, s := range t.samplers {
 			c := buffer
 			c.Replay.Sampler = replay.Sampler(s)
 			arms = append(arms, Arm{t.replay + ", " + s, c})
@@ -142,7 +144,9 @@ func judgeSavings(f *Found) (Judgement, error) {
 		less = append(less, cost.named(t.name, below(1)))
 		goal = append(goal, cost.named(t.name, atMost(1-savingsGoal())))
 		teaches = append(teaches, cost.named(fmt.Sprintf("%s, γ = %.3f", t.name, gamma), atMost(gamma)))
-		vanilla = append(vanilla, ratio(f.Of(t.replay+", "+uniform), queue, toTarget).named(t.name, below(1)))
+		if slices.Contains(t.samplers, uniform) {
+			vanilla = append(vanilla, ratio(f.Of(t.replay+", "+uniform), queue, toTarget).named(t.name, below(1)))
+		}
 		everywhere = append(everywhere, ahead(t.name, buffer, queue)...)
 		steadier = append(steadier, difference(queue, buffer, unsteady).named(t.name, above(0)))
 		chosen = append(chosen, fmt.Sprintf("%s: rate %g without replay, %g at %s with", t.name,
@@ -196,18 +200,21 @@ func savingsPage(f *Found) (sections []results.Section) {
 		arms := slices.DeleteFunc(slices.Clone(f.Arms), func(a Runs) bool { return !strings.HasPrefix(a.Name, t.name) })
 		x, both := inUpdates(queue.Arm), lines(0, queue, buffer)
 		inBuffer := byCompute("compute, in updates with replay", bufferUnit(buffer.Config))
+		figures := []results.Figure{medianFigure("Both arms, each as chosen", "", x, both...)}
+		if len(t.samplers) > 0 {
+			figures = append(figures, medianFigure("Other samplers", "", x, lines(0, arms...)...))
+		}
+		figures = append(figures, medianFigure("In updates with replay",
+			"[ER] draws figure 1 in updates without replay and figure 3 in updates with replay.", inBuffer, both...),
+			seedFigure("Every seed", "", x, both...))
+		for i := range figures {
+			figures[i] = withTarget(figures[i], t.target)
+		}
 		sections = append(sections, results.Section{
-			Title: "Accuracy against compute: " + t.name,
-			Text:  []string{"Lines are medians over seeds, bands quartiles."},
-			Figures: []results.Figure{
-				withTarget(medianFigure("Both arms, each as chosen", "", x, both...), t.target),
-				withTarget(medianFigure("Other samplers", "", x, lines(0, arms...)...), t.target),
-				withTarget(medianFigure("In updates with replay",
-					"[ER] draws figure 1 in updates without replay and figure 3 in updates with replay.", inBuffer, both...),
-					t.target),
-				withTarget(seedFigure("Every seed", "", x, both...), t.target),
-			},
-			Grids: []results.Grid{savingsTable(queue, buffer), armsTable("Arms", arms...)},
+			Title:   "Accuracy against compute: " + t.name,
+			Text:    []string{"Lines are medians over seeds, bands quartiles."},
+			Figures: figures,
+			Grids:   []results.Grid{savingsTable(queue, buffer), armsTable("Arms", arms...)},
 		})
 	}
 	return sections

@@ -82,6 +82,8 @@ type Runs struct {
 type Judgement struct {
 	Findings []results.Finding
 	Sections []results.Section
+
+	claims []claim // of the findings
 }
 
 // A study has three base models. Runs are compared on the same one. The seeds of pilots count from beyond those of

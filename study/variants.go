@@ -50,7 +50,8 @@ func variantPilots(o Options) []Pilot {
 	for _, shift := range []float64{-0.1, -0.3} {
 		for _, rate := range labRates() {
 			c := withRate(buffer(o, cell{labSplit(), variantsCapacity}), rate)
-			c.Learner.Objective, c.Learner.Shift = asymre, shift
+			withAsymRE(&c)
+			c.Learner.Shift = shift
 			p.Arms = append(p.Arms, Arm{fmt.Sprintf("shift %g, rate %g", shift, rate), c})
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-rl/reprise/run"
 )
 
-// behaviour is what a made-up run does. Accuracy rises from 0.2 towards level, and from three quarters of the budget on
+// behaviour is what a made-up run does. Accuracy rises from 0.05 towards level, and from three quarters of the budget on
 // lies drop lower.
 type behaviour struct {
 	level, speed, drop float64
@@ -27,7 +27,7 @@ func usual() behaviour {
 }
 
 func (b behaviour) accuracy(share float64) float64 {
-	a := 0.2 + (b.level-0.2)*(1-math.Exp(-b.speed*share))
+	a := 0.05 + (b.level-0.05)*(1-math.Exp(-b.speed*share))
 	if share >= 0.75 {
 		a -= b.drop
 	}

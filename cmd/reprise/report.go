@@ -12,12 +12,13 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/study"
 )
 
-// reportCommand rewrites the report of a folder, or writes one page over several arms.
+// reportCommand rewrites the report of a folder, draws a study from its archive, or writes one page over several arms.
 type reportCommand struct {
-	What  []string `arg:"" sep:"none" name:"folder-or-arm" help:"Folder of a run, a comparison or a study, to rewrite its report.html. Or several arms, to write one page over them: each NAME=FOLDER,FOLDER,… with * and ? in folders. The others are compared with the first arm."`
-	Out   file     `help:"File of the page over arms."`
+	What  []string `arg:"" sep:"none" name:"folder-or-arm" help:"Folder of a run, a comparison or a study, to rewrite its report.html. Or an archive of a study's runs, NAME.json.gz, to judge and draw it anew. Or several arms, to write one page over them: each NAME=FOLDER,FOLDER,… with * and ? in folders. The others are compared with the first arm."`
+	Out   file     `help:"File of the page over arms, or of an archive's page."`
 	Title text     `help:"Title of the page over arms."`
 	JSON  bool     `name:"json" help:"Print the table over arms as JSON, and nothing else."`
 }
@@ -30,6 +31,9 @@ func (c *reportCommand) Run() error {
 	}
 	if folder {
 		return c.rewrite(c.What[0])
+	}
+	if len(c.What) == 1 && strings.HasSuffix(c.What[0], ".json.gz") {
+		return c.redraw(c.What[0])
 	}
 	if n := len(c.What); n > report.MostArms && c.Out != "" {
 		return fmt.Errorf("%d arms: a page shows at most %d; leave some out, or write several pages", n,
@@ -86,6 +90,32 @@ func (c *reportCommand) rewrite(dir string) error {
 		return err
 	}
 	return printJSON(results.NewTable(arms))
+}
+
+// redraw judges the runs of an archive and writes their page.
+func (c *reportCommand) redraw(path string) error {
+	a, err := results.ReadArchive(path)
+	if err != nil {
+		return err
+	}
+	s, err := study.FromArchive(a)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if c.Out != "" {
+		var page bytes.Buffer
+		if err := report.Sheet(&page, &s.Sheet); err != nil {
+			return err
+		}
+		if err := disk.WriteFile(string(c.Out), page.Bytes()); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printJSON(s)
+	}
+	newDisplay(false).study(s, string(c.Out))
+	return nil
 }
 
 // readArms reads the arms of NAME=FOLDER,… arguments, in their order.

@@ -17,9 +17,9 @@ import (
 	"github.com/reprise-rl/reprise/study"
 )
 
-// studyCommand runs a named study, or lists them.
+// studyCommand runs a named study or all of them, or lists them.
 type studyCommand struct {
-	Name   string `arg:"" optional:"" help:"Name of the study. Without one, list the studies."`
+	Name   string `arg:"" optional:"" help:"Name of the study, or all, which takes hours. Without one, list the studies."`
 	List   bool   `help:"List the studies: name, source of the claim, and question."`
 	Seeds  int    `default:"12" help:"Runs of each arm, on three base models in turn. A claim takes 8 or more, one of many more than that."`
 	Quick  bool   `help:"Rehearse: cut the budgets so that every run ends within seconds. Makes no claim."`
@@ -41,19 +41,35 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	if err := c.Log.check(); err != nil {
 		return err
 	}
-	s, err := study.ByName(c.Name)
-	if err != nil {
-		return err
+	studies := study.All()
+	if c.Name != allStudies {
+		s, err := study.ByName(c.Name)
+		if err != nil {
+			return err
+		}
+		studies = []study.Study{s}
 	}
+	for _, s := range studies {
+		if err := c.carryOut(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allStudies is the name that stands for every study.
+const allStudies = "all"
+
+// carryOut carries out one study.
+func (c *studyCommand) carryOut(ctx context.Context, s study.Study) error {
 	dir := study.Folder(string(c.Out), s.Name)
 	show := newStudyDisplay(newDisplay(c.Quiet || c.JSON))
 	defer show.end()
 	show.printf("%s: %s\n", s.Name, s.Title) // before the plan, which makes the task of every arm
 	defer show.onInterrupt(ctx, "stopping, to save checkpoints of the runs in progress; a second Ctrl-C kills")()
 	found, err := study.Runner{
-		Study: s, Options: study.Options{Seeds: c.Seeds,
-			Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce, Command: c.command(),
-		OnPlan: show.planned, OnEnd: show.ended, Warmup: show.warmup,
+		Study: s, Options: study.Options{Seeds: c.Seeds, Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce,
+		Command: c.command(s.Name), OnPlan: show.planned, OnEnd: show.ended, Warmup: show.warmup,
 		Hooks: func(arm string, seed uint64, config run.Config) run.Hooks {
 			logs := results.SeedDir(filepath.Join(dir, string(c.Log)), strings.ReplaceAll(arm, "/", "-"), seed)
 			return c.Log.into(logs, show.hooks(arm, seed, config))
@@ -62,7 +78,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	show.end()
 	if errors.Is(err, context.Canceled) {
 		return interruption("stopped; finished runs are kept, the others have checkpoints; continue with: " +
-			c.command())
+			c.command(c.Name))
 	}
 	if err != nil {
 		return err
@@ -73,13 +89,13 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	if c.JSON {
 		return printJSON(found)
 	}
-	show.study(found, dir)
+	show.study(found, filepath.Join(dir, results.ReportFile))
 	return nil
 }
 
-// command is the command line that continues the study.
-func (c *studyCommand) command() string {
-	words := []string{"reprise", "study", c.Name, "--seeds", fmt.Sprint(c.Seeds)}
+// command is the command line that continues a study.
+func (c *studyCommand) command(name string) string {
+	words := []string{"reprise", "study", name, "--seeds", fmt.Sprint(c.Seeds)}
 	if c.Quick {
 		words = append(words, "--quick")
 	}

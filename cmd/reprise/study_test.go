@@ -157,7 +157,7 @@ func TestTheCommandToGoOnByIsOneForAShell(t *testing.T) {
 		`reprise study mu --seeds 5 --out 'it'\''s'`:    {Name: "mu", Seeds: 5, Out: "it's"},
 		"reprise study mu --seeds 4 --log tensorboard":  {Name: "mu", Seeds: 4, Out: "runs/studies", Log: tensorBoard},
 	} {
-		if got := c.command(); got != want {
+		if got := c.command(c.Name); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

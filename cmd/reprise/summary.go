@@ -79,8 +79,8 @@ func (d *display) comparison(c *results.Compare, dir string) {
 	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
 }
 
-// study prints the findings of a study.
-func (d *display) study(s *results.Study, dir string) {
+// study prints the findings of a study, and where its page is; empty: it has none.
+func (d *display) study(s *results.Study, page string) {
 	d.printf("\n%s\n", s.Sheet.Title)
 	if s.Quick {
 		d.printf("a rehearsal: it makes no claim\n")
@@ -97,5 +97,7 @@ func (d *display) study(s *results.Study, dir string) {
 			d.printf("\narm %s, %s\n", a.Name, why)
 		}
 	}
-	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
+	if page != "" {
+		d.printf("\nreport: %s\n", page)
+	}
 }

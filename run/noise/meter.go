@@ -60,6 +60,9 @@ func (m *Meter) Fill(n *results.Noise) error {
 		return errors.New("gradients of fresh rollouts are missing")
 	}
 	fresh := m.fresh.noise(m.held.centre)
+	if signal := m.held.centre.square() - m.held.centre.variance; signal > 0 {
+		n.Signal = results.Num(signal)
+	}
 	if fresh.Variance == 0 {
 		return fmt.Errorf("the gradients of all %d fresh rollouts are 0, because the rewards of each group are all "+
 			"alike: measure a run whose policy is sometimes right and sometimes wrong", fresh.Rollouts)
@@ -80,6 +83,14 @@ func (m *Meter) Fill(n *results.Noise) error {
 type centre struct {
 	mean     []float64
 	variance float64 // V, of the estimate
+}
+
+// square is the squared norm of the estimate.
+func (c centre) square() (sum float64) {
+	for _, v := range c.mean {
+		sum += v * v
+	}
+	return sum
 }
 
 // freshMeter keeps sums over fresh rollouts.
@@ -148,13 +159,9 @@ func (m *freshMeter) centre() (centre, error) {
 
 // noise returns the noise of fresh rollouts about the true gradient, with E ||f||^2 = ||mu||^2 + V.
 func (m *freshMeter) noise(c centre) results.StaleNoise {
-	mean := 0.0
-	for _, v := range c.mean {
-		mean += v * v
-	}
 	norm, standardError := m.norms.mean()
 	return results.StaleNoise{
-		Rollouts: m.rollouts, Variance: max(norm-mean+c.variance, 0), Error: results.Num(standardError),
+		Rollouts: m.rollouts, Variance: max(norm-c.square()+c.variance, 0), Error: results.Num(standardError),
 	}
 }
 

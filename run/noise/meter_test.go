@@ -113,9 +113,13 @@ func TestEstimatesOfNoiseAreUnbiased(t *testing.T) {
 			sizes: func(g int) int { return 1 + g%3 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var fresh, stale, u, v4, v16 []float64
+			var fresh, stale, u, v4, v16, signal []float64
 			for i := range 4000 {
-				_, n := s.draw(1, uint64(i)).meter(t)
+				m, n := s.draw(1, uint64(i)).meter(t)
+				square := m.held.centre.square() - m.held.centre.variance
+				if signal = append(signal, square); square > 0 && n.Signal.Float() != square {
+					t.Fatalf("signal %v, want %v", n.Signal, square)
+				}
 				b := n.MicroBatches
 				fresh, stale = append(fresh, n.ByStaleness[0].Variance), append(stale, n.ByStaleness[1].Variance)
 				if len(b) == 5 {
@@ -126,6 +130,7 @@ func TestEstimatesOfNoiseAreUnbiased(t *testing.T) {
 			d := float64(s.dims)
 			one := d*s.own*s.own*(1+2.5*s.growth) + s.common // ages 1 to 4, as many of each
 			centred(t, "noise of fresh rollouts", fresh, d*(s.own*s.own+s.shared*s.shared), 0.4)
+			centred(t, "signal", signal, d*0.7*0.7, 0.2)
 			centred(t, "noise of held rollouts", stale, one, 0.2)
 			centred(t, "what held rollouts have in common", u, s.common, 0.1)
 			if len(v16) == len(u) { // else those that came out too small are missing
