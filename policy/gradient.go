@@ -19,6 +19,10 @@ type shardGradient struct {
 	feedback []rollout.Feedback // of each draw
 }
 
+// inFlight bounds the passes that run at the same time, over all learners: more of them than cores would take memory and
+// gain nothing.
+var inFlight = make(chan struct{}, runtime.GOMAXPROCS(0))
+
 // shardGradient runs a shard pass by pass and adds up the gradients. Draws in no pass have feedback too.
 func (l *Learner) shardGradient(ctx context.Context, passes []pass, draws []rollout.Draw) (g shardGradient, err error) {
 	g.feedback = make([]rollout.Feedback, len(draws))
@@ -36,7 +40,9 @@ func (l *Learner) shardGradient(ctx context.Context, passes []pass, draws []roll
 		if err != nil {
 			return g, err
 		}
+		inFlight <- struct{}{}
 		out, err := l.gradient.call(p.dims(), append(args, l.passArgs(&p)...))
+		<-inFlight
 		if err != nil {
 			return g, fmt.Errorf("gradient of %d rows x %d tokens: %w", p.rows, p.length, err)
 		}

@@ -2,9 +2,7 @@ package study
 
 import (
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/results"
@@ -21,18 +19,10 @@ func (c claim) asksForADifference() bool {
 // Arms that differ by nothing but the seed: the runs of all arms are drawn from those of one, on the same base model. A
 // study's judge must decide even one of its claims in no more than 5% of such studies.
 func TestJudgesRarelyDecideBetweenEqualArms(t *testing.T) {
-	archives, err := filepath.Glob(filepath.Join("..", "docs", "studies", "*.json.gz"))
-	if err != nil || len(archives) == 0 {
-		t.Fatalf("%d archives of studies, %v", len(archives), err)
-	}
 	const resamples = 200
-	for _, path := range archives {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".json.gz"), func(t *testing.T) {
+	for _, a := range archives(t) {
+		t.Run(a.Study, func(t *testing.T) {
 			t.Parallel()
-			a, err := results.ReadArchive(path)
-			if err != nil {
-				t.Fatal(err)
-			}
 			s, found := archivedStudy(t, a)
 			rng := rand.New(rand.NewPCG(1, 2))
 			claims, wrong := 0, 0
@@ -81,12 +71,19 @@ func archivedStudy(t *testing.T, a *results.Archive) (Study, *Found) {
 	return s, found
 }
 
-// equalArms returns a study whose arms all have runs of one arm, which is chosen by chance like the runs.
+// equalArms returns a study whose arms have runs of one arm, which is chosen by chance like the runs: of one for each
+// task and batch, as others have other evaluations.
 func equalArms(f *Found, rng *rand.Rand) *Found {
-	from := f.Arms[rng.IntN(len(f.Arms))]
-	equal := &Found{Options: f.Options}
+	equal, order := &Found{Options: f.Options}, rng.Perm(len(f.Arms))
 	for _, a := range f.Arms {
-		runs := Runs{Arm: a.Arm}
+		runs, from := Runs{Arm: a.Arm}, a
+		for _, i := range order {
+			if alike := f.Arms[i]; slices.Equal(grid(alike.Config, 1), grid(a.Config, 1)) &&
+				alike.Config.Task["name"] == a.Config.Task["name"] {
+				from = alike
+				break
+			}
+		}
 		for _, seed := range seedsOf(a) {
 			same := slices.DeleteFunc(slices.Clone(from.Runs), func(r *results.Run) bool {
 				return baseOf(r.Seed) != baseOf(seed)

@@ -126,23 +126,25 @@ func (a Runs) evalsOf(r *results.Run) []results.Eval {
 	return evals
 }
 
-// metricBins is how many parts of a budget metrics are averaged over where they are drawn.
-const metricBins = 30
-
-// metricCurve is a metric along the budget: the median over seeds of its mean over each part, with quartiles.
+// metricCurve is a metric along the budget: the median over seeds of its mean since the evaluation before, with
+// quartiles. Condensed runs have a line of metrics for each evaluation.
 func (l line) metricCurve(of metric) results.Curve {
 	c := results.Curve{Name: l.name, Colour: l.colour, Dashed: l.dashed}
-	width := l.Config.Budget.Compute / metricBins
-	for bin := range metricBins {
-		from, to := float64(bin)*width, float64(bin+1)*width
-		q := quartilesOf(l.over(func(a Runs, r *results.Run) float64 {
-			return meanBetween(r, of, from*unit(a.Config), to*unit(a.Config))
-		}))
-		if len(q.values) > 0 {
-			c.At = append(c.At, q.point((from+to)/2))
+	for k := 0; ; k++ {
+		var compute, values []float64
+		for _, r := range l.Runs.Runs {
+			if k < len(r.Updates) {
+				compute, values = append(compute, r.Updates[k].Compute), append(values, of(&r.Updates[k]).Float())
+			}
+		}
+		if len(values) == 0 {
+			return c
+		}
+		values = slices.DeleteFunc(values, math.IsNaN)
+		if len(values) > 0 {
+			c.At = append(c.At, quartilesOf(values).point(results.Median(compute)/unit(l.Config)))
 		}
 	}
-	return c
 }
 
 // quartiles are the median and the quartiles of values.

@@ -46,7 +46,7 @@ func TestFailedRunsAreDrawnAtZeroToTheEnd(t *testing.T) {
 	}
 }
 
-func TestAMetricCurveHasAPointForEachPartWithUpdates(t *testing.T) {
+func TestAMetricCurveHasAPointForEachLineOfMetrics(t *testing.T) {
 	a := turns()
 	r := &results.Run{Seed: 1, Summary: &results.Summary{}}
 	for n := 1; n <= 5; n++ { // half of the budget
@@ -59,8 +59,7 @@ func TestAMetricCurveHasAPointForEachPartWithUpdates(t *testing.T) {
 		t.Fatalf("%d points, want 5", len(c.At))
 	}
 	for i, p := range c.At {
-		if x := float64(i+1) - 5.0/metricBins; math.Abs(p.X-x) > 1e-9 ||
-			math.Abs(p.Y.Float()-0.1*float64(i+1)) > 1e-12 {
+		if x := float64(i + 1); math.Abs(p.X-x) > 1e-9 || math.Abs(p.Y.Float()-0.1*float64(i+1)) > 1e-12 {
 			t.Errorf("point %d is at %g, %g", i, p.X, p.Y.Float())
 		}
 	}

@@ -1,7 +1,6 @@
 package study
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -101,68 +100,38 @@ func forecastsOf(runs []*results.Run, fitted func(*results.Run) (fit, error), ce
 	return list, problems
 }
 
-// rank is that of the recommended cell, from 1, in the order of the real runs.
-func (c forecast) rank(ranked []cell) float64 { return float64(slices.Index(ranked, c.chosen) + 1) }
+// ahead is how far the recommended corner was ahead of the others on the forecast's seed, in mean accuracy over the run.
+func (f *Found) ahead(c forecast) float64 {
+	var others []float64
+	for _, at := range corners() {
+		if at != c.chosen {
+			others = append(others, f.Of(at.tuned()).on(c.seed, meanOver(1)))
+		}
+	}
+	return f.Of(c.chosen.tuned()).on(c.seed, meanOver(1)) - mean(others)
+}
 
-// order is the rank correlation of J with the order of the real runs, 0 if J is known for fewer than two cells.
-func (c forecast) order(ranked []cell) float64 {
-	var actual, j []float64
-	for i, at := range ranked {
+// order is the rank correlation of J with the accuracy of the corners on the forecast's seed, falling. It is 0 if J is
+// known for fewer than two.
+func (f *Found) order(c forecast) float64 {
+	var lost, j []float64
+	for _, at := range corners() {
 		if v := c.objective[at]; !math.IsNaN(v) {
-			actual, j = append(actual, float64(i)), append(j, v)
+			lost, j = append(lost, -f.Of(at.tuned()).on(c.seed, meanOver(1))), append(j, v)
 		}
 	}
 	if len(j) < 2 {
 		return 0
 	}
-	return rankCorrelation(j, actual)
+	return rankCorrelation(j, lost)
 }
 
-// outcomes is how the cells of the grid really did, seed by seed.
-type outcomes map[cell]map[uint64]outcome
-
-type outcome struct{ reach, mean float64 }
-
-func (f *Found) outcomes() outcomes {
-	o := make(outcomes)
-	for _, c := range labGrid() {
-		a := f.at(c)
-		o[c] = make(map[uint64]outcome)
-		for _, r := range a.Runs {
-			o[c][r.Seed] = outcome{toTarget(a, r), meanOver(1)(a, r)}
-		}
-	}
-	return o
-}
-
-// ranked returns the cells that have runs of the seeds, the best first. A seed may be listed more than once.
-func (o outcomes) ranked(seeds []uint64) []cell {
-	median := make(map[cell]outcome)
-	var cells []cell
-	reach, mean := make([]float64, 0, len(seeds)), make([]float64, 0, len(seeds))
-	for _, c := range labGrid() {
-		reach, mean = reach[:0], mean[:0]
-		for _, s := range seeds {
-			if x, ok := o[c][s]; ok {
-				reach, mean = append(reach, x.reach), append(mean, x.mean)
-			}
-		}
-		if len(reach) > 0 {
-			cells, median[c] = append(cells, c), outcome{results.Median(reach), results.Median(mean)}
-		}
-	}
-	slices.SortStableFunc(cells, func(a, b cell) int {
-		return cmp.Or(cmp.Compare(median[a].reach, median[b].reach), cmp.Compare(median[b].mean, median[a].mean))
-	})
-	return cells
-}
-
-// worth is what each forecast is worth, given the real order of the cells on its seed.
-func (o outcomes) worth(what string, write format, forecasts []forecast, of func(forecast, []cell) float64) estimate {
+// worth is what each forecast is worth on its seed.
+func (f *Found) worth(what string, write format, forecasts []forecast, of func(forecast) float64) estimate {
 	var values []float64
 	var bases []uint64
 	for _, c := range forecasts {
-		values, bases = append(values, of(c, o.ranked([]uint64{c.seed}))), append(bases, baseOf(c.seed))
+		values, bases = append(values, of(c)), append(bases, baseOf(c.seed))
 	}
-	return estimate{what: what, write: write, pairs: results.NewPairs(values, bases)}
+	return estimate{what: what, write: write, pairs: results.NewPairs(values, bases), compares: true}
 }

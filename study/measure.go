@@ -213,6 +213,7 @@ func toOwnLevel(a Runs, r *results.Run) float64 {
 // metric is a number of a line of metrics.jsonl.
 type metric func(*results.Update) results.Number
 
+func freshReward(u *results.Update) results.Number   { return u.Reward }
 func zeroVariance(u *results.Update) results.Number  { return u.ZeroVariance }
 func absAdvantage(u *results.Update) results.Number  { return u.MeanAbsAdvantage }
 func effectiveSize(u *results.Update) results.Number { return u.ESS }

@@ -21,7 +21,7 @@ func promptsAsClaimed() invention {
 				return 0.2 + 0.05*part
 			case promptReplay, filledReplay:
 				return 0.2 + early*0.9 + 0.0*part
-			case boldest().name():
+			case boldest().name(), noCooldown().name(), noLimit().name():
 				return 0.2 + 0.1*part
 			}
 			return 0.2 + 0.3*part
@@ -73,15 +73,15 @@ func promptsReversed() invention {
 
 func TestPromptReplayIsJudgedByTheRuns(t *testing.T) {
 	s, four := prompts(), Options{Seeds: 12}
-	expect(t, promptsAsClaimed().judged(t, s, four), alikeVerdicts(8, results.Holds)...)
-	expect(t, promptsReversed().judged(t, s, four), alikeVerdicts(8, results.DoesNotHold)...)
+	expect(t, promptsAsClaimed().judged(t, s, four), alikeVerdicts(10, results.Holds)...)
+	expect(t, promptsReversed().judged(t, s, four), alikeVerdicts(10, results.DoesNotHold)...)
 	for _, o := range []Options{{Seeds: 2}, {Seeds: 12, Quick: true}} {
-		expect(t, promptsAsClaimed().judged(t, s, o), alikeVerdicts(8, results.CannotTell)...)
+		expect(t, promptsAsClaimed().judged(t, s, o), alikeVerdicts(10, results.CannotTell)...)
 	}
 	noisy := promptsAsClaimed()
 	noisy.noise = 50
 	findings := noisy.judged(t, s, four)
-	expect(t, findings, append([]results.Verdict{results.Holds, results.Holds}, alikeVerdicts(6, results.CannotTell)...)...) // shares and advantages have no noise here
+	expect(t, findings, append([]results.Verdict{results.Holds, results.Holds}, alikeVerdicts(8, results.CannotTell)...)...) // shares and advantages have no noise here
 }
 
 func TestPromptReplayThatOnlyPaysAtFirstDoesNotHold(t *testing.T) {
@@ -113,7 +113,7 @@ func TestPromptReplayThatLosesLessGainsNothing(t *testing.T) {
 		}
 		return 0.2 + 0.3*part
 	}
-	expect(t, w.judged(t, prompts(), Options{Seeds: 12})[7:], results.DoesNotHold)
+	expect(t, w.judged(t, prompts(), Options{Seeds: 12})[9:], results.DoesNotHold)
 }
 
 func TestAFailedControlCountsAsLost(t *testing.T) {
@@ -125,8 +125,8 @@ func TestAFailedControlCountsAsLost(t *testing.T) {
 		return 0
 	}
 	findings := w.judged(t, prompts(), Options{Seeds: 12})
-	if findings[5].Verdict != results.DoesNotHold || findings[6].Verdict != results.DoesNotHold {
-		t.Errorf("%s; %s", findings[5].Verdict, findings[6].Verdict)
+	if findings[7].Verdict != results.DoesNotHold || findings[8].Verdict != results.DoesNotHold {
+		t.Errorf("%s; %s", findings[7].Verdict, findings[8].Verdict)
 	}
 }
 
@@ -134,9 +134,9 @@ func TestAControlWithoutRunsCannotBeDecided(t *testing.T) {
 	w := promptsAsClaimed()
 	w.missing = func(arm string, seed uint64) bool { return arm == cheapReplay || arm == fewPrompts && seed != 3 }
 	findings := w.judged(t, prompts(), Options{Seeds: 12})
-	if findings[5].Verdict != results.CannotTell || findings[7].Verdict != results.CannotTell ||
-		findings[6].Verdict != results.Holds {
-		t.Errorf("%s; %s; %s", findings[5].Verdict, findings[6].Verdict, findings[7].Verdict)
+	if findings[7].Verdict != results.CannotTell || findings[9].Verdict != results.CannotTell ||
+		findings[8].Verdict != results.Holds {
+		t.Errorf("%s; %s; %s", findings[7].Verdict, findings[8].Verdict, findings[9].Verdict)
 	}
 }
 

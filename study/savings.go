@@ -210,6 +210,9 @@ func savingsPage(f *Found) (sections []results.Section) {
 		for i := range figures {
 			figures[i] = withTarget(figures[i], t.target)
 		}
+		figures = append(figures, metricFigure("Reward of fresh rollouts",
+			"On training prompts. Medians over seeds of the mean since the evaluation before, quartiles as bands.",
+			"mean reward", freshReward, both...))
 		sections = append(sections, results.Section{
 			Title:   "Accuracy against compute: " + t.name,
 			Text:    []string{"Lines are medians over seeds, bands quartiles."},
