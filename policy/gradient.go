@@ -153,8 +153,8 @@ func logitGradientNorms(gradient, rollouts, weight *Node) *Node {
 // gradient 0.
 //
 // A gradient has all parameters in the order of [hf.Config.Specs], d/d theta of the loss that Step descends. The slice
-// is valid during the visit only. An error from visit ends the walk. The learner does not change. Each draw costs a
-// pass of one row.
+// is valid during the visit only. An error from visit ends the walk. The learner does not change. Each draw
+// that is learned from costs a pass of one row.
 func (l *Learner) Gradients(ctx context.Context, b *rollout.Batch, visit func(i int, gradient []float32) error) error {
 	single := *l
 	single.options.PassElements, single.previous = 1, nil // passes of one row, which no step has scored

@@ -549,3 +549,53 @@ func TestRatiosOfTopPAreOverTheNucleus(t *testing.T) {
 		t.Errorf("without a sampling mask the largest ratio is %v", ratio)
 	}
 }
+
+// Draws that are in no pass change neither the gradient nor the order of the feedback, whatever the lengths.
+func TestSkippedDrawsTeachNothingAndHaveFeedbackInOrder(t *testing.T) {
+	c := architectures()["llama"]
+	m := newTestModel(t, c)
+	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 12)
+	for i := range batch.Draws {
+		if i%3 == 0 { // a group of one reward: GRPO learns nothing from it
+			batch.Draws[i].GroupStd, batch.Draws[i].Advantage = 0, 0
+		}
+	}
+	o := Learning{Objective: objective.GRPO{}}
+	whole := newTestLearner(t, m, w, o)
+	want := measure(t, whole, batch)
+	o.MaskZeroVariance, o.MaskedInDenominator = true, true
+	o.PassElements = 3 * 16 * c.VocabSize
+	skips := newTestLearner(t, m, w, o)
+	got := measure(t, skips, batch)
+	sameStates(t, state(t, skips), state(t, whole))
+	for i, f := range got.Feedback {
+		if f.ID != batch.Draws[i].ID || (f.Tokens == 0) != (i%3 == 0) || i%3 != 0 && f.Tokens != want.Feedback[i].Tokens {
+			t.Errorf("draw %d: %+v, want that of %+v", i, f, want.Feedback[i])
+		}
+	}
+	for i := range batch.Draws {
+		batch.Draws[i].GroupStd = 0
+	}
+	before := state(t, skips)
+	if got := measure(t, skips, batch); len(got.Feedback) != 12 || got.Metrics["grad_norm"] != 0 ||
+		got.Metrics["zero_variance"] != 1 {
+		t.Errorf("of a batch without anything to learn: %v, %d entries", got.Metrics, len(got.Feedback))
+	}
+	if after := state(t, skips); after.Step != before.Step+1 {
+		t.Errorf("step %d after %d", after.Step, before.Step)
+	}
+}
+
+func TestRowsAreRoundedUpByAnEighthAtMost(t *testing.T) {
+	shapes := make(map[int]bool)
+	for n := 1; n <= 1024; n++ {
+		r := roundRows(n)
+		if r < n || float64(r) > 1.125*float64(n) {
+			t.Errorf("%d rows become %d", n, r)
+		}
+		shapes[r] = true
+	}
+	if len(shapes) > 80 {
+		t.Errorf("%d shapes for 1024 numbers of rows", len(shapes))
+	}
+}

@@ -196,8 +196,7 @@ func roundRows(n int) int {
 // masked reports whether MaskZeroVariance takes a draw out of the loss.
 func (l *Learner) masked(d rollout.Draw) bool { return l.options.MaskZeroVariance && d.GroupStd <= 0 }
 
-// skipped reports whether a draw is in no pass: it is out of the loss, and its log-ratio, which might take it out of
-// the denominators too, is not asked for.
+// skipped reports whether a draw is in no pass: it is out of the loss, and no filter needs its log-ratio.
 func (l *Learner) skipped(d rollout.Draw) bool { return l.masked(d) && l.options.MaxLogRatio == 0 }
 
 // evaluate computes the log-probs and values that passes need of the policy, of the policy at the start of the batch
@@ -242,7 +241,9 @@ func (l *Learner) scoreOnce(ctx context.Context, p *pass, w *Weights) (Score, er
 	if err := ctx.Err(); err != nil {
 		return Score{}, err
 	}
+	inFlight <- struct{}{}
 	s, err := l.model.scoreText(w, p.text)
+	<-inFlight
 	if err == nil {
 		p.scores[w] = s
 	}

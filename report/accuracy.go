@@ -276,12 +276,18 @@ func rewardOf(b *results.Bound) float64 { return b.Reward }
 func answers(arms []*arm) string {
 	for _, side := range arms {
 		for _, evals := range side.evals() {
-			if t := evals[0].Temperature; t > 0 {
-				return fmt.Sprintf("sampled at temperature %g", t)
-			}
+			return answered(evals[0])
 		}
 	}
 	return "greedy"
+}
+
+// answered says how the problems of an evaluation were answered.
+func answered(e results.Eval) string {
+	if e.Temperature == 0 {
+		return "greedy"
+	}
+	return fmt.Sprintf("sampled at temperature %g", e.Temperature)
 }
 
 // heldOutReward is the mean reward of an evaluation.

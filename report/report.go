@@ -182,8 +182,8 @@ func runHeadline(run *results.Run) *headline {
 	if n := len(run.Evals); n > 0 {
 		last := run.Evals[n-1]
 		h.Big, h.BigLabel = fmt.Sprintf("%.3f", last.Pass1), "held-out pass@1 at the last evaluation"
-		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems answered greedily.", last.Pass1,
-			words.Whole(float64(last.Update)), last.Problems)
+		h.Text = fmt.Sprintf("Held-out pass@1 of %.3f after %s updates, on %d problems, %s.", last.Pass1,
+			words.Whole(float64(last.Update)), last.Problems, answered(last))
 		if n > 1 {
 			h.Text += fmt.Sprintf(" It began at %.3f and reached %.3f.", run.Evals[0].Pass1,
 				results.Level(run.Evals).Float())

@@ -90,13 +90,24 @@ func meanUpdate(lines []Update) Update {
 	}
 	v := reflect.ValueOf(&u).Elem()
 	for i := range v.NumField() {
-		if _, ok := v.Field(i).Interface().(Number); ok && v.Type().Field(i).Tag.Get("group") != "progress" {
+		tag := v.Type().Field(i).Tag
+		soFar := tag.Get("group") == "progress" || tag.Get("json") == "replay_ratio"
+		if _, ok := v.Field(i).Interface().(Number); ok && !soFar {
 			v.Field(i).Set(reflect.ValueOf(of(func(u *Update) Number {
 				return reflect.ValueOf(u).Elem().Field(i).Interface().(Number)
 			})))
 		}
 	}
-	u.Other = maps.Clone(u.Other)
+	other := maps.Clone(u.Other)
+	for _, line := range lines {
+		for name := range line.Other { // some are not measured at each update
+			if other == nil {
+				other = make(map[string]Number)
+			}
+			other[name] = Number{}
+		}
+	}
+	u.Other = other
 	for name := range u.Other {
 		u.Other[name] = of(func(u *Update) Number { return u.Other[name] })
 	}
@@ -133,8 +144,11 @@ func WriteArchive(path string, a *Archive) error {
 	return disk.WriteFile(path, packed.Bytes())
 }
 
-// mostArchive bounds the text of an archive, in bytes.
-const mostArchive = 1 << 30
+// What an archive may hold: bytes of text, and runs of an arm.
+const (
+	mostArchive = 1 << 30
+	mostSeeds   = 1 << 16
+)
 
 // ReadArchive reads runs.json.gz.
 func ReadArchive(path string) (*Archive, error) {
@@ -156,6 +170,14 @@ func ReadArchive(path string) (*Archive, error) {
 	}
 	if a.Format != Format {
 		return nil, fmt.Errorf("%s: format: %d: want %d: %w", path, a.Format, Format, errFormat)
+	}
+	if a.Seeds < 1 || a.Seeds > mostSeeds {
+		return nil, fmt.Errorf("%s: seeds: %d: want 1 to %d", path, a.Seeds, mostSeeds)
+	}
+	for digest, c := range a.Runs {
+		if c == nil {
+			return nil, fmt.Errorf("%s: runs.%s: null: want a run", path, digest)
+		}
 	}
 	return a, nil
 }

@@ -270,8 +270,9 @@ type Noise struct {
 	Held  int `json:"held"`  // rollouts of the table whose gradients were taken, chosen uniformly
 	Fresh int `json:"fresh"` // rollouts generated with these weights, from which the true gradient is estimated
 
-	// ||mu||^2, the squared norm of the true gradient; none if the fresh rollouts are too few to tell it from 0
-	Signal Number `json:"signal"`
+	// The noise scale (McCandlish et al. 2018, arXiv 1812.06162): the fresh rollouts whose mean gradient has as much noise
+	// as signal. None if there were too few to tell the signal from 0.
+	Scale Number `json:"noise_scale"`
 	// ascending; without Proxy the first is of fresh rollouts
 	ByStaleness  []StaleNoise `json:"by_staleness"`
 	MicroBatches []BatchNoise `json:"micro_batches,omitempty"` // ascending in draws
@@ -286,15 +287,6 @@ type Noise struct {
 	Residual Number `json:"residual"`
 
 	Warnings []string `json:"warnings,omitempty"`
-}
-
-// Scale is the noise scale, the number of fresh rollouts whose mean gradient has as much noise as signal (McCandlish et
-// al. 2018, arXiv 1812.06162): the variance of one over ||mu||^2. None if it was not measured.
-func (n *Noise) Scale() Number {
-	if !n.Signal.Known() || len(n.ByStaleness) == 0 {
-		return Number{}
-	}
-	return Num(n.ByStaleness[0].Variance / n.Signal.Float())
 }
 
 // StaleNoise is the noise of rollouts of a range of staleness.

@@ -65,7 +65,8 @@ func newEvaluator(c Config, t task.Task, m textModel, problems []task.Prompt) (*
 	return e, nil
 }
 
-// of returns the problems that are tried, of the held-out ones. At least one is in either part, if there are two.
+// of returns the problems that are tried, of the held-out ones in the task's order. Of two or more, one or more are in
+// either part.
 func (e Evaluate) of(heldOut []task.Prompt) []task.Prompt {
 	fifth := (len(heldOut) + 4) / 5
 	switch e.Problems {
@@ -363,15 +364,14 @@ func byChance(problems int) adviser {
 	}
 }
 
-// bounds says what experts and chance make of an environment's held-out prompts with the luck of the evaluations: what
+// bounds says what experts and chance make of the held-out prompts that an environment is tried on, with the luck of the evaluations: what
 // a policy is to be seen between. Nil where there is none: for tasks of one turn, and episodes that are no Expert, or
 // no Actor; and when ctx ends before they are known, as experts may search long for each turn.
-func bounds(ctx context.Context, t task.Task) (expert, chance *results.Bound) {
+func bounds(ctx context.Context, t task.Task, problems []task.Prompt) (expert, chance *results.Bound) {
 	environment, ok := t.(task.Environment)
 	if !ok {
 		return nil, nil
 	}
-	problems := environment.HeldOut()
 	var wait sync.WaitGroup
 	wait.Go(func() { expert = bound(ctx, environment, problems, byExpert) })
 	chance = bound(ctx, environment, problems, byChance(len(problems)))

@@ -160,7 +160,7 @@ func TestEveryTrialOfAProblemHasItsOwnSeed(t *testing.T) {
 		})
 	}
 	greedy, sampled := try(1), try(3)
-	bounded := note(func(w watched, _ *evaluator) { bounds(t.Context(), w) })
+	bounded := note(func(w watched, _ *evaluator) { bounds(t.Context(), w, w.HeldOut()) })
 	c.Seed = 5
 	if other := try(3); !reflect.DeepEqual(other, sampled) {
 		t.Error("another seed of the run brings another luck")
@@ -243,7 +243,7 @@ func TestPromptsThatDoNotFitAreReported(t *testing.T) {
 // From start to goal an expert takes |goal - start| turns of 0.1 each, and gets 1.
 func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 	rules := counting{turns: 5}
-	expert, chance := bounds(t.Context(), rules)
+	expert, chance := bounds(t.Context(), rules, rules.HeldOut())
 	var reward float64
 	for _, p := range rules.HeldOut() {
 		reward += 1 - 0.1*math.Abs(float64(p.State[0])-float64(p.State[2]))
@@ -255,15 +255,15 @@ func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 	if chance == nil || !(chance.Pass1 > 0 && chance.Pass1 < 0.9) || chance.Reward >= expert.Reward {
 		t.Errorf("chance comes to %+v", chance)
 	}
-	if again, other := bounds(t.Context(), rules); *again != *expert || *other != *chance {
+	if again, other := bounds(t.Context(), rules, rules.HeldOut()); *again != *expert || *other != *chance {
 		t.Errorf("bounds differ from one time to the next: %v %v", again, other)
 	}
-	if expert, chance := bounds(t.Context(), counting{turns: 5, mute: true}); expert != nil || chance != nil {
+	if expert, chance := bounds(t.Context(), counting{turns: 5, mute: true}, nil); expert != nil || chance != nil {
 		t.Errorf("bounds of a task that has neither: %v %v", expert, chance)
 	}
 	if sums, err := Default().newTask(); err != nil {
 		t.Error(err)
-	} else if expert, chance := bounds(t.Context(), sums); expert != nil || chance != nil {
+	} else if expert, chance := bounds(t.Context(), sums, sums.HeldOut()); expert != nil || chance != nil {
 		t.Errorf("bounds of a task of one turn: %v %v", expert, chance)
 	}
 }

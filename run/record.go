@@ -220,7 +220,7 @@ func (s *session) addAccuracy(ctx context.Context, sum *results.Summary) {
 	sum.Mismatch = last.Mismatch
 	if _, ok := s.task.(task.Environment); ok {
 		sum.RewardFirst, sum.RewardLast = first.Reward, last.Reward
-		sum.Expert, sum.Random = bounds(ctx, s.task)
+		sum.Expert, sum.Random = bounds(ctx, s.task, s.evaluator.problems)
 	}
 	if t := s.config.Evaluate.Target; t > 0 {
 		sum.Target = results.Num(t)

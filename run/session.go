@@ -9,8 +9,10 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/policy"
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -154,6 +156,10 @@ func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks
 	}
 	if s.learner, err = start.model.NewLearner(start.weights, learning); err != nil {
 		return nil, err
+	}
+	if len(c.Evaluate.of(s.task.HeldOut())) == 0 {
+		return nil, fmt.Errorf("evaluate.problems: %s: want all, as the task holds out %s", c.Evaluate.Problems,
+			words.Plural(len(s.task.HeldOut()), "problem"))
 	}
 	if s.evaluator, err = newEvaluator(c, s.task, start.textModel, c.Evaluate.of(s.task.HeldOut())); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package study
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/replay"
@@ -14,12 +15,11 @@ func best() Study {
 		Name: "best", Title: "Which replay configuration learns with the least compute?", Source: "[ER], [FP], [PR] together",
 		Lead: []string{
 			"A tournament on the two tasks of the study savings, with the same budgets and targets. It begins with what that " +
-				"study chose: the split, the learning rate, and a buffer of which rollouts that were never used are drawn " +
-				"first. One thing is chosen after the other, each on what was chosen before: what the buffer keeps and how it " +
-				"is drawn from; how the policy learns from it; the learning rate once more. Training without replay has the same choice " +
-				"of losses.",
-			"All of this is chosen on base models and held-out problems that judge nothing. The winner is then compared with " +
-				"training without replay, and with the plain buffer, on others.",
+				"study chose: the learning rates, and the split of a buffer that draws never-used rollouts first. One thing is " +
+				"then chosen after the other: what is drawn, how the policy learns from it, and the learning rate once more. " +
+				"Training without replay has the same stages, with what needs no buffer.",
+			"Tuning has base models and held-out problems of its own. The winners are then compared with each other, and with " +
+				"the plain buffer, on others.",
 		},
 		Pilots: bestPilots, Arms: bestArms, Judge: judgeBest,
 	}
@@ -27,100 +27,125 @@ func best() Study {
 
 // variant is a change of a configuration, by name.
 type variant struct {
-	name   string
-	change func(*run.Config)
+	name    string
+	change  func(*run.Config)
+	clashes func(run.Config) bool // it cannot be combined with a configuration; nil: with any
 }
 
-// ways returns what a buffer may keep and how it may be drawn from, the plain one first.
-func ways() []variant {
+// ways returns what may be drawn and trained on. Those with a buffer only, if there is one.
+func ways(buffer bool) []variant {
 	fill := func(c *run.Config) { // the limit is for the first batches of a rehearsal
 		c.Pipeline.FilterGroups, c.Pipeline.MaxGenBatches = true, 100
 	}
-	prioritized := func(c *run.Config) {
-		c.Replay.Sampler, c.Replay.PriorityBase = replay.Prioritized, replay.BaseAdvantage
-	}
-	return []variant{
-		{"plain", func(*run.Config) {}},
-		{"four batches", func(c *run.Config) { c.Replay.Capacity = 4 * c.Pipeline.Batch }},
-		{"prioritized", prioritized},
-		{"freshness-aware", func(c *run.Config) {
-			prioritized(c)
-			c.Replay.AgeDecay = 3
-		}},
-		{"fresh and replayed in turn", func(c *run.Config) { c.Replay.Mix = 1 }},
-		{"positive retention", func(c *run.Config) {
-			c.Replay.Retention, c.Replay.PositiveFraction = replay.KeepPositive, 0.4
-			c.Replay.PositiveThreshold = new(float32(0.5))
-		}},
-		{"filled batches", fill},
-		{"filled batches, prompt replay", func(c *run.Config) {
+	list := []variant{
+		{name: "plain", change: func(*run.Config) {}},
+		{name: "filled batches", change: fill},
+		{name: "filled batches, prompt replay", change: func(c *run.Config) {
 			fill(c)
 			*c = promptDefaults().set(*c)
 		}},
 	}
+	if !buffer {
+		return list
+	}
+	prioritized := func(c *run.Config) {
+		c.Replay.Sampler, c.Replay.PriorityBase = replay.Prioritized, replay.BaseAdvantage
+	}
+	return append(list,
+		variant{name: "four batches", change: func(c *run.Config) { c.Replay.Capacity = 4 * c.Pipeline.Batch }},
+		variant{name: "prioritized", change: prioritized},
+		variant{name: "freshness-aware", change: func(c *run.Config) {
+			prioritized(c)
+			c.Replay.AgeDecay = 3
+		}},
+		variant{name: "fresh and replayed in turn", change: func(c *run.Config) { c.Replay.Mix = 1 }},
+		variant{name: "positive retention", change: func(c *run.Config) {
+			c.Replay.Retention, c.Replay.PositiveFraction = replay.KeepPositive, 0.4
+			c.Replay.PositiveThreshold = new(float32(0.5))
+		}},
+	)
 }
 
-// losses returns how the policy may learn from what is drawn, GRPO as it is first.
+// losses returns how the policy may learn from what is drawn.
 func losses() []variant {
 	return []variant{
-		{"GRPO", func(*run.Config) {}},
-		{"wide clip", func(c *run.Config) { c.Learner.ClipLow, c.Learner.ClipHigh = 0.4, 0.4 }},
-		{"AsymRE", withAsymRE},
-		{"CISPO", func(c *run.Config) { c.Learner.Objective = cispo }},
-		{"advantages not divided", func(c *run.Config) { c.Learner.Advantage = "no_std" }},
+		{name: "GRPO", change: func(*run.Config) {}},
+		{name: "wide clip", change: func(c *run.Config) { c.Learner.ClipLow, c.Learner.ClipHigh = 0.4, 0.4 }},
+		{name: "AsymRE", change: withAsymRE, clashes: func(c run.Config) bool { return c.Pipeline.FilterGroups }},
+		{name: "CISPO", change: func(c *run.Config) { c.Learner.Objective = cispo }},
+		{name: "advantages not divided", change: func(c *run.Config) { c.Learner.Advantage = "no_std" }},
 	}
 }
 
-// pilotOf chooses among variants of a configuration. Those that cannot be combined with it are left out.
-func pilotOf(name string, stage int, c run.Config, variants []variant) Pilot {
-	p := Pilot{Name: name, of: overTheRun, by: meanOver(1), stage: stage}
-	for _, v := range variants {
-		changed := c
-		if v.change(&changed); changed.Validate() == nil {
-			p.Arms = append(p.Arms, Arm{name + ": " + v.name, changed})
+// rates returns changes of the learning rate.
+func rates() []variant {
+	times := func(by float64) func(*run.Config) { return func(c *run.Config) { c.Learner.LearningRate *= by } }
+	return []variant{
+		{name: "rate as before", change: times(1)}, {name: "rate × 0.7", change: times(0.7)},
+		{name: "rate × 1.4", change: times(1.4)},
+	}
+}
+
+// tuning is the pilots of one arm of a task, in the order in which they choose: the learning rate, and the split of a
+// buffer; what is drawn; the loss; the rate once more.
+type tuning [4]Pilot
+
+// tune returns the pilots of an arm whose first one is that of the study savings.
+func tune(o Options, name string, first Pilot, buffer bool) tuning {
+	t := tuning{first}
+	for i, variants := range [][]variant{ways(buffer), losses(), rates()} {
+		p := Pilot{Name: name + ", " + []string{"batches", "loss", "last rate"}[i], of: overTheRun, by: meanOver(1),
+			stage: i + 1}
+		for _, v := range variants {
+			c := o.choice(t[i]).Config
+			if v.clashes == nil || !v.clashes(c) {
+				v.change(&c)
+				p.Arms = append(p.Arms, Arm{p.Name + ": " + v.name, c})
+			}
 		}
+		t[i+1] = p
 	}
-	return p
+	return t
 }
 
-// The pilots of a task, in the order of bestPilots.
-const (
-	rateWithout = iota // of the study savings
-	rateWith
-	lossWithout
-	wayWith
-	lossWith
-	rateLast
-	pilotsOfTask
-)
+// chosen returns the configuration that the pilots chose, and what it is in words.
+func (t tuning) chosen(o Options) (run.Config, string) {
+	var names []string
+	for _, p := range t[1:] {
+		names = append(names, strings.TrimPrefix(o.choice(p).Name, p.Name+": "))
+	}
+	return o.choice(t[len(t)-1]).Config, strings.Join(names, ", ")
+}
 
-func bestPilots(o Options) (list []Pilot) {
-	chosen := savingsPilots(o)
+// tunings are those of training without replay and with, by task.
+func tunings(o Options) (list [][2]tuning) {
+	first := savingsPilots(o)
 	for i, t := range savingsTasks() {
-		way := pilotOf(t.name+", buffer", 1, o.choice(chosen[2*i+1]).Config, ways())
-		loss := pilotOf(t.name+", loss", 2, o.choice(way).Config, losses())
-		without := pilotOf(t.name+", loss without replay", 1, o.choice(chosen[2*i]).Config, losses())
-		rate := pilotOf(t.name+", rate", 3, o.choice(loss).Config, []variant{
-			{"as before", func(*run.Config) {}},
-			{"× 0.7", func(c *run.Config) { c.Learner.LearningRate *= 0.7 }},
-			{"× 1.4", func(c *run.Config) { c.Learner.LearningRate *= 1.4 }},
-		})
-		list = append(list, chosen[2*i], chosen[2*i+1], without, way, loss, rate)
+		list = append(list, [2]tuning{tune(o, t.without, first[2*i], false), tune(o, t.replay, first[2*i+1], true)})
 	}
 	return list
 }
 
-// bestOf returns the pilots of the task of a number.
-func bestOf(o Options, i int) []Pilot {
-	return bestPilots(o)[i*pilotsOfTask : (i+1)*pilotsOfTask]
+func bestPilots(o Options) (list []Pilot) {
+	for _, t := range tunings(o) {
+		list = slices.Concat(list, t[0][:], t[1][:])
+	}
+	return list
 }
 
-// bestArms are, of each task, training without replay, the plain buffer, and the winner.
+// The arms of a task, behind its name; the plain buffer is the one of the study savings.
+const (
+	tunedQueue  = ": without replay, tuned"
+	tunedReplay = ": with replay, tuned"
+)
+
 func bestArms(o Options) (arms []Arm) {
 	for i, t := range savingsTasks() {
-		p := bestOf(o, i)
-		arms = append(arms, Arm{t.without, o.choice(p[lossWithout]).Config}, Arm{t.replay, o.choice(p[rateWith]).Config},
-			Arm{t.name + ": best", o.choice(p[rateLast]).Config})
+		tuned := tunings(o)[i]
+		queue, _ := tuned[0].chosen(o)
+		winner, _ := tuned[1].chosen(o)
+		arms = append(arms, Arm{t.name + tunedQueue, queue}, Arm{t.replay, o.choice(tuned[1][0]).Config},
+			Arm{t.name + tunedReplay, winner})
 	}
 	return arms
 }
@@ -133,32 +158,30 @@ func judgeBest(f *Found) (Judgement, error) {
 	var winners []string
 	var sections []results.Section
 	for i, t := range savingsTasks() {
-		queue, plain, winner := f.Of(t.without), f.Of(t.replay), f.Of(t.name+": best")
+		queue, plain, winner := f.Of(t.name+tunedQueue), f.Of(t.replay), f.Of(t.name+tunedReplay)
 		cost := ratio(winner, queue, toTarget)
 		less = append(less, cost.named(t.name, below(1)))
 		goal = append(goal, cost.named(t.name, atMost(bestGoal)))
 		better = append(better, ratio(winner, plain, toTarget).named(t.name, below(1)))
-		var names []string
-		for _, p := range bestOf(f.Options, i)[lossWithout:] {
-			_, name, _ := strings.Cut(f.choice(p).Name, ": ")
-			names = append(names, name)
-		}
-		winners = append(winners, fmt.Sprintf("%s: %s, learning rate %.3g", t.name, strings.Join(names, "; "),
-			winner.Config.Learner.LearningRate))
+		tuned := tunings(f.Options)[i]
+		_, without := tuned[0].chosen(f.Options)
+		_, with := tuned[1].chosen(f.Options)
+		winners = append(winners, fmt.Sprintf("%s without replay: %s, %.3g; with: %s, %.3g", t.name, without,
+			queue.Config.Learner.LearningRate, with, winner.Config.Learner.LearningRate))
 		x, three := inUpdates(queue.Arm), lines(0, queue, plain, winner)
 		sections = append(sections, results.Section{
 			Title: "Accuracy against compute: " + t.name, Text: []string{"Lines are medians over seeds, bands quartiles."},
 			Figures: []results.Figure{
-				withTarget(medianFigure("Without replay, with a plain buffer, and the best", "", x, three...), t.target),
+				withTarget(medianFigure("Tuned without replay, a plain buffer, and the best", "", x, three...), t.target),
 				withTarget(seedFigure("Every seed", "", x, three...), t.target),
 			},
 			Grids: []results.Grid{savingsTable(queue, winner), armsTable("Arms", queue, plain, winner)},
 		})
 	}
-	const source, toTheTarget = "our own", "Compute to the target, the best over no replay"
+	const source, toTheTarget = "our own", "Compute to the target, the best with replay over the best without"
 	return f.judge([]claim{
 		{
-			source: source, text: "The best replay configuration reaches the target with less compute.", by: less,
+			source: source, text: "The best configuration with replay reaches the target with less compute.", by: less,
 			measured: toTheTarget, more: "Chosen: " + strings.Join(winners, "; ") + ".",
 		},
 		{
@@ -167,7 +190,7 @@ func judgeBest(f *Found) (Judgement, error) {
 		},
 		{
 			source: source, text: "It takes less compute than a plain buffer.", by: better,
-			measured: "Compute to the target, the best over the plain buffer",
+			measured: "Compute to the target, the best with replay over a plain buffer",
 		},
 	}, sections...)
 }

@@ -113,11 +113,20 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		fmt.Sprintf("The nearest power law has exponent a = %.3g and is off by %.0f%%; the nearest table that "+
 			"does not fall is off by %.0f%%.",
 			f.PowerLaw.Exponent, 100*f.PowerLawResidual, 100*f.TableResidual))
-	if scales := numbers(used, (*results.Noise).Scale); len(scales) > 0 {
-		k.HowMeasured = append(k.HowMeasured, fmt.Sprintf("The noise scale is %s rollouts: in the gradient of a batch of "+
-			"so many, noise and signal are equal. A batch of several times that is limited by the stable learning rate: "+
-			"further updates on the same rollouts pay. A smaller one is limited by its noise, which they do not lessen.",
-			medianIQR(scales)))
+	scales := numbers(used, func(n *results.Noise) results.Number { return n.Scale })
+	switch of := len(scales); {
+	case m.Proxy:
+	case of == 0:
+		k.HowMeasured = append(k.HowMeasured, "The noise scale is not known: the fresh rollouts are too few to tell the "+
+			"gradient from 0.")
+	default:
+		text := fmt.Sprintf("The noise scale is %s rollouts: in the gradient of a batch of so many, noise equals signal. At "+
+			"several times that batch size stability limits the learning rate, and further updates on the same rollouts pay "+
+			"off; below it noise limits learning, and they hardly help.", medianIQR(scales))
+		if of < len(used) {
+			text += fmt.Sprintf(" In %d of %d runs it was too large to be measured.", len(used)-of, len(used))
+		}
+		k.HowMeasured = append(k.HowMeasured, text)
 	}
 	if f.Correlation == nil {
 		k.Doubts.Correlation = []string{fmt.Sprintf("The correlation was not measured: %g is assumed.", k.Correlation)}

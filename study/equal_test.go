@@ -71,20 +71,13 @@ func archivedStudy(t *testing.T, a *results.Archive) (Study, *Found) {
 	return s, found
 }
 
-// equalArms returns a study whose arms have runs of one arm, which is chosen by chance like the runs: of one for each
-// task and batch, as others have other evaluations.
+// equalArms returns a study whose arms are all one of them, with its runs: which one, and which runs on each base model,
+// is up to chance.
 func equalArms(f *Found, rng *rand.Rand) *Found {
-	equal, order := &Found{Options: f.Options}, rng.Perm(len(f.Arms))
+	equal, from := &Found{Options: f.Options}, f.Arms[rng.IntN(len(f.Arms))]
 	for _, a := range f.Arms {
-		runs, from := Runs{Arm: a.Arm}, a
-		for _, i := range order {
-			if alike := f.Arms[i]; slices.Equal(grid(alike.Config, 1), grid(a.Config, 1)) &&
-				alike.Config.Task["name"] == a.Config.Task["name"] {
-				from = alike
-				break
-			}
-		}
-		for _, seed := range seedsOf(a) {
+		runs := Runs{Arm: Arm{a.Name, from.Config}}
+		for _, seed := range seedsOf(from) {
 			same := slices.DeleteFunc(slices.Clone(from.Runs), func(r *results.Run) bool {
 				return baseOf(r.Seed) != baseOf(seed)
 			})

@@ -2,6 +2,7 @@ package study
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -23,6 +24,9 @@ type fit struct {
 // fitRun measures a run's noise and fits the theory to it.
 func fitRun(r *results.Run) (fit, error) {
 	if r.Noise == nil { // else it is from an archive
+		if r.Dir == "" {
+			return fit{}, errors.New("its noise was not measured")
+		}
 		n, err := noise.Measure(context.Background(), r.Dir, noise.Options{})
 		if err != nil {
 			return fit{}, err

@@ -115,7 +115,7 @@ func additionBase(o Options) run.Config {
 	c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50, "held_out": labHeldOut}
 	c.Warmup.Until = 0.3
 	c.Pipeline.Group = labGroup
-	teachable(&c)
+	skipZeroVariance(&c)
 	c.Learner.Warmup = 5 // without it the first updates unlearn some of the warm-up
 	c.Evaluate.Samples = 0
 	c.Checkpoint.Every = 1000 // only at the end, and when a run is interrupted
@@ -125,9 +125,11 @@ func additionBase(o Options) run.Config {
 	return c
 }
 
-// teachable leaves out of the learner's passes the groups from which GRPO learns nothing, as all their rewards are
+// skipZeroVariance leaves out of the learner's passes the groups from which GRPO learns nothing, as all their rewards are
 // equal. The gradient is the same, in about half of the time.
-func teachable(c *run.Config) { c.Learner.MaskZeroVariance, c.Learner.MaskedDenominator = true, "all" }
+func skipZeroVariance(c *run.Config) {
+	c.Learner.MaskZeroVariance, c.Learner.MaskedDenominator = true, "all"
+}
 
 // withAsymRE sets the loss of [ER], which learns from groups of equal rewards too.
 func withAsymRE(c *run.Config) { c.Learner.Objective, c.Learner.MaskZeroVariance = asymre, false }

@@ -227,14 +227,19 @@ func meanOf(of metric, share float64) measure {
 	}
 }
 
-// meanBetween is the mean of a metric over the updates that ended after some compute, up to another.
+// meanBetween is the mean of a metric over a run's updates after some compute, up to another. A line of a condensed run
+// stands for the updates since the line before, and counts if the middle of them lies between.
 func meanBetween(r *results.Run, of metric, from, to float64) float64 {
 	var sum, n float64
+	var before results.Update
 	for i := range r.Updates {
-		if v := of(&r.Updates[i]); v.Known() && r.Updates[i].Compute > from && r.Updates[i].Compute <= to {
-			sum += v.Float()
-			n++
+		u := &r.Updates[i]
+		middle, updates := (before.Compute+u.Compute)/2, float64(u.Update-before.Update)
+		if v := of(u); v.Known() && middle > from && middle <= to {
+			sum += v.Float() * updates
+			n += updates
 		}
+		before = *u
 	}
 	return sum / n
 }

@@ -94,7 +94,7 @@ func newJob(a Arm, seed uint64) (*job, error) {
 }
 
 // found lists the runs of a plan by arm and seed.
-func (p *plan) found(all map[string]kept, o Options) *Found {
+func (p *plan) found(all map[string]endedRun, o Options) *Found {
 	f := &Found{Options: o}
 	for _, a := range p.arms {
 		runs := Runs{Arm: a}

@@ -141,6 +141,7 @@ func judgePrompts(f *Found) (Judgement, error) {
 		m := meanOver(early)
 		return dear[1].on(seed, m) - dear[0].on(seed, m) - (cheap[1].on(seed, m) - cheap[0].on(seed, m))
 	}, slices.Concat(dear, cheap)...)
+	moreGain.compares = true
 	dearGain := difference(dear[1], dear[0], meanOver(early))
 	mu, cheapMu := dear[0].Config.Pipeline.RolloutCost, cheap[0].Config.Pipeline.RolloutCost
 	const (
@@ -178,12 +179,12 @@ func judgePrompts(f *Found) (Judgement, error) {
 		},
 		{
 			source: pr6, by: difference(replay, f.Of(noCooldown().name()), settled).is(above(0)),
-			text:     "The cooldown alone does.",
+			text:     "Without a cooldown the accuracy at the end is lower.",
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, promptDefaults().name(), noCooldown().name()),
 		},
 		{
 			source: pr6, by: difference(replay, f.Of(noLimit().name()), settled).is(above(0)),
-			text:     "The limit of reuse alone does.",
+			text:     "Without a limit of reuse the accuracy at the end is lower.",
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, promptDefaults().name(), noLimit().name()),
 		},
 		{

@@ -28,7 +28,7 @@ type Runner struct {
 	AtOnce  int    // runs at once; 0: one per core
 	Command string // that started the study, for its page; empty: not shown
 
-	// OnPlan is called before the study's runs, and before those of its pilots if it has any, with their number and how
+	// OnPlan is called before the study's runs, and before those of each stage of its pilots, with their number and how
 	// many of them had ended before. OnEnd is called for each run that ends, by one goroutine at a time. Hooks returns
 	// the hooks of a run; the hooks of two runs may be called concurrently. Warmup watches the warm-up that several runs
 	// share. Both get the first arm of the run. Any may be nil.
@@ -39,9 +39,9 @@ type Runner struct {
 
 	Now func() time.Time // nil: time.Now
 
-	carryOut func(*plan) error        // returns when all runs have ended; nil: they have
-	read     func(*job) (kept, error) // reads one that has
-	kept     map[string]kept          // what was read, by digest
+	carryOut func(*plan) error            // returns when all runs have ended; nil: they have
+	read     func(*job) (endedRun, error) // reads one that has
+	ended    map[string]endedRun          // what was read, by digest
 }
 
 // Ended is a run that has ended.
@@ -55,7 +55,8 @@ type Ended struct {
 	Dir    string
 }
 
-// Run carries out the runs that the pool does not have yet, judges the study, and writes study.json into its folder.
+// Run carries out the runs that the pool does not have yet, judges the study, and writes study.json and runs.json.gz into
+// its folder.
 //
 // When ctx ends, the runs under way stop with a checkpoint and Run returns the context's error; the next call resumes
 // them. A run that fails by itself is part of the result. A run that cannot be started, or finds the disk full, ends
@@ -107,7 +108,7 @@ func FromArchive(a *results.Archive) (*results.Study, error) {
 // judge chooses what is to be chosen, carries out the study's runs, judges them, and completes study.json. It returns
 // all runs that it read.
 func (r *Runner) judge(s *results.Study, pool pool) (map[string]*results.CondensedRun, error) {
-	r.kept = make(map[string]kept)
+	r.ended = make(map[string]endedRun)
 	choices, err := r.choose()
 	if err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (r *Runner) judge(s *results.Study, pool pool) (map[string]*results.Condens
 	s.Ended = r.Now().UTC()
 	s.Sheet = r.sheet(s, found, pool, judgement)
 	all := make(map[string]*results.CondensedRun)
-	for digest, k := range r.kept {
+	for digest, k := range r.ended {
 		all[digest] = results.Condense(k.run)
 		all[digest].Failed = k.failed
 	}
@@ -210,44 +211,44 @@ func (r *Runner) runAll(arms []Arm, seeds []uint64) (*plan, *Found, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		r.kept[j.digest] = k
+		r.ended[j.digest] = k
 	}
-	return plan, plan.found(r.kept, r.Options), nil
+	return plan, plan.found(r.ended, r.Options), nil
 }
 
-// kept is a run that has ended, condensed.
-type kept struct {
+// endedRun is a run that has ended, condensed.
+type endedRun struct {
 	run    *results.Run
 	failed string // its error; empty: it did not fail
 }
 
 // read reads a run of the pool. It is condensed, so that an archive of it is judged alike.
-func (p pool) read(j *job) (kept, error) {
+func (p pool) read(j *job) (endedRun, error) {
 	dir := p.folder(j.digest)
 	r, err := results.ReadRun(dir)
 	if err != nil {
-		return kept{}, err
+		return endedRun{}, err
 	}
 	why, err := readFailure(dir)
 	if err != nil {
-		return kept{}, err
+		return endedRun{}, err
 	}
 	short := results.Condense(r).Run()
 	short.Dir, short.Seed = dir, j.seed
-	return kept{short, why}, nil
+	return endedRun{short, why}, nil
 }
 
 // archived reads runs of an archive.
-func archived(a *results.Archive) func(*job) (kept, error) {
-	return func(j *job) (kept, error) {
+func archived(a *results.Archive) func(*job) (endedRun, error) {
+	return func(j *job) (endedRun, error) {
 		c := a.Runs[j.digest]
 		if c == nil {
-			return kept{}, fmt.Errorf("%s: the archive has no run of %s: it is of a build with other configurations; "+
-				"make it anew with reprise study %s", j, j.digest, a.Study)
+			return endedRun{}, fmt.Errorf("%s: the archive has no run %s: this build's configurations differ; rerun "+
+				"reprise study %s", j, j.digest, a.Study)
 		}
 		r := c.Run()
 		r.Seed = j.seed
-		return kept{r, c.Failed}, nil
+		return endedRun{r, c.Failed}, nil
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -360,6 +361,52 @@ func TestPilotsChooseOnBaseModelsOfTheirOwn(t *testing.T) {
 	}
 }
 
+func TestPilotsOfALaterStageBuildOnWhatWasChosen(t *testing.T) {
+	sizes := sizes(t, "32", "40")
+	largest := func(a Runs, _ *results.Run) float64 { return float64(a.Config.Replay.Capacity) }
+	steepest := func(a Runs, _ *results.Run) float64 { return -a.Config.Learner.LearningRate }
+	s := trial("stages")
+	s.Pilots = func(o Options) []Pilot {
+		first := Pilot{Name: "capacity", Arms: sizes, of: "capacity", by: largest}
+		second := Pilot{Name: "rate", of: "rate", by: steepest, stage: 1}
+		for _, rate := range []float64{2e-3, 1e-3} {
+			second.Arms = append(second.Arms, Arm{rateName("chosen", rate), withRate(o.choice(first).Config, rate)})
+		}
+		return []Pilot{second, first}
+	}
+	s.Arms = func(o Options) []Arm { return []Arm{{"buffer", o.choice(s.Pilots(o)[0]).Config}} }
+	var judged *Found
+	s.Judge = func(f *Found) (Judgement, error) {
+		judged = f
+		return f.judge([]claim{{source: "s", text: "t", measured: "m",
+			by: quantity(f.Arms[0], last, "the accuracy", points).is(above(0))}})
+	}
+	dir := t.TempDir()
+	want, _ := runStudy(t, Runner{Study: s, Options: Options{Seeds: 1}, Dir: dir})
+	c := judged.Arms[0].Config
+	if c.Replay.Capacity != 40 || c.Learner.LearningRate != 1e-3 {
+		t.Errorf("capacity %d and rate %g were chosen", c.Replay.Capacity, c.Learner.LearningRate)
+	}
+	a, err := results.ReadArchive(filepath.Join(Folder(dir, s.Name), results.ArchiveFile))
+	if err != nil || len(a.Runs) != 3*pilotRuns+1 {
+		t.Fatalf("%d runs are archived, %v", len(a.Runs), err)
+	}
+	var again results.Study
+	r := Runner{Study: s, Options: Options{Seeds: 1}, Now: time.Now, read: archived(a)}
+	if _, err := r.judge(&again, pool{}); err != nil || !reflect.DeepEqual(again.Sheet.Sections, want.Sheet.Sections) {
+		t.Errorf("from the archive %+v, %v", again.Sheet.Sections, err)
+	}
+}
+
+func TestPilotsAndJudgesHaveProblemsOfTheirOwn(t *testing.T) {
+	for seed, want := range map[uint64]string{1: "judge", pilotSeed + 1: "choose"} {
+		j, err := newJob(sizes(t, "32")[0], seed)
+		if err != nil || j.config.Evaluate.Problems != want || j.config.Evaluate.Temperature != 1 {
+			t.Errorf("seed %d: %+v, %v", seed, j.config.Evaluate, err)
+		}
+	}
+}
+
 // The archive of a study is judged as its folder was, to the letter, but for where the runs are.
 func TestAnArchiveGivesTheSamePage(t *testing.T) {
 	dir := t.TempDir()
@@ -575,7 +622,7 @@ func TestARunThatFailsAfterAnInterruptionHasNoSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := (&plan{arms: []Arm{{Name: "a"}}, of: map[string][]string{"a": {"0123456789abcdef"}}}).found(
-		map[string]kept{"0123456789abcdef": k}, Options{Seeds: 1}).Of("a")
+		map[string]endedRun{"0123456789abcdef": k}, Options{Seeds: 1}).Of("a")
 	if state, err := p.state("0123456789abcdef"); state != finished || err != nil || a.Runs[0].Summary != nil ||
 		!slices.Equal(a.Failed, []string{"seed 3: the norm is NaN"}) {
 		t.Errorf("state %v, %v; %+v, failed %q", state, err, a.Runs[0], a.Failed)

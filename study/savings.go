@@ -68,7 +68,7 @@ func searchBase(o Options) run.Config {
 	c.Policy.Positions, c.Generate.MaxTokens = 128, 14
 	c.Warmup.Steps, c.Warmup.Batch, c.Warmup.Until = 1000, 32, 0.5
 	c.Pipeline.Group = labGroup
-	teachable(&c)
+	skipZeroVariance(&c)
 	c.Evaluate.Samples = 0
 	c.Checkpoint.Every = 1000
 	if o.Quick { // at a higher rate the policy answers some questions within seconds

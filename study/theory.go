@@ -17,12 +17,12 @@ func theory() Study {
 			aboutLab(),
 			"The calculator is fitted to a short run: the cost of a rollout, the correlation of gradients in a " +
 				"buffer, and how their noise grows with staleness. From these follows J(N/R, B/R), to which the " +
-				"compute of learning is proportional, for every cell of the grid of splits and capacities that was " +
-				"really run. The recommended cell has the least J.",
-			"The cells are corners of the grid of splits and capacities, far from each other. J assumes the best learning " +
+				"compute of learning is proportional, for four corners of the grid of splits and capacities, which " +
+				"were really run. The recommended corner has the least J.",
+			"The corners are far from each other. J assumes the best learning " +
 				"rate: each corner has the one that was best for it on base models that judge nothing. " +
 				fmt.Sprintf("The short run takes %d of the %d updates' compute. Its split and its table show more "+
-					"staleness than most cells. Each seed's short run gives a fit and a recommendation of its own.",
+					"staleness than any corner. Each seed's short run gives a fit and a recommendation of its own.",
 					theoryCompute, labCompute),
 		},
 		Pilots: theoryPilots, Arms: theoryArms,
@@ -81,7 +81,7 @@ func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, e
 	}
 	return f.judge([]claim{
 		{
-			source: "[ER] §3", text: "The configuration that the theory recommends learns faster than the others.",
+			source: "[ER] §3", text: "The configuration that the theory recommends learns faster than the mean of the others.",
 			by:       f.worth("the difference", change, forecasts, f.ahead).is(above(0)),
 			measured: fmt.Sprintf("Mean pass@1 of the recommended corner less the mean of the other %d", len(corners())-1),
 			more:     fmt.Sprintf("Recommended: %s.", sortedNames(chosen)),
@@ -89,7 +89,7 @@ func judgeTheory(f *Found, fitted func(*results.Run) (fit, error)) (Judgement, e
 		{
 			source: "[ER] §3", text: "The theory orders configurations as they really are.",
 			by:       f.worth("the rank correlation", times, forecasts, f.order).is(above(0)),
-			measured: "Rank correlation over the corners of J with the mean pass@1, falling",
+			measured: "Rank correlation of J with falling mean pass@1, over the corners",
 		},
 	}, f.theoryPage(forecasts, problems)...)
 }

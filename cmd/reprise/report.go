@@ -17,7 +17,7 @@ import (
 
 // reportCommand rewrites the report of a folder, draws a study from its archive, or writes one page over several arms.
 type reportCommand struct {
-	What  []string `arg:"" sep:"none" name:"folder-or-arm" help:"Folder of a run, a comparison or a study, to rewrite its report.html. Or an archive of a study's runs, NAME.json.gz, to judge and draw it anew. Or several arms, to write one page over them: each NAME=FOLDER,FOLDER,… with * and ? in folders. The others are compared with the first arm."`
+	What  []string `arg:"" sep:"none" name:"folder-or-arm" help:"Folder of a run, a comparison or a study, to rewrite its report.html. Or an archive of a study's runs, NAME.json.gz, to judge it anew, and to draw its page with --out. Or several arms, to write one page over them: each NAME=FOLDER,FOLDER,… with * and ? in folders. The others are compared with the first arm."`
 	Out   file     `help:"File of the page over arms, or of an archive's page."`
 	Title text     `help:"Title of the page over arms."`
 	JSON  bool     `name:"json" help:"Print the table over arms as JSON, and nothing else."`
@@ -25,15 +25,15 @@ type reportCommand struct {
 
 // Run writes the report that was asked for.
 func (c *reportCommand) Run() error {
+	if len(c.What) == 1 && strings.HasSuffix(c.What[0], ".json.gz") {
+		return c.redraw(c.What[0])
+	}
 	folder := len(c.What) == 1 && isFolder(c.What[0])
 	if !folder && c.Out == "" && !c.JSON {
 		return c.incomplete()
 	}
 	if folder {
 		return c.rewrite(c.What[0])
-	}
-	if len(c.What) == 1 && strings.HasSuffix(c.What[0], ".json.gz") {
-		return c.redraw(c.What[0])
 	}
 	if n := len(c.What); n > report.MostArms && c.Out != "" {
 		return fmt.Errorf("%d arms: a page shows at most %d; leave some out, or write several pages", n,
@@ -94,6 +94,9 @@ func (c *reportCommand) rewrite(dir string) error {
 
 // redraw judges the runs of an archive and writes their page.
 func (c *reportCommand) redraw(path string) error {
+	if c.Title != "" {
+		return fmt.Errorf("--title: %q: want none for an archive, whose study has a title", c.Title)
+	}
 	a, err := results.ReadArchive(path)
 	if err != nil {
 		return err

@@ -49,12 +49,16 @@ func (c *studyCommand) Run(ctx context.Context) error {
 		}
 		studies = []study.Study{s}
 	}
+	var failed error
 	for _, s := range studies {
 		if err := c.carryOut(ctx, s); err != nil {
-			return err
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", s.Name, err))
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return failed
 }
 
 // allStudies is the name that stands for every study.

@@ -108,6 +108,13 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 	if quiet := succeeds(t, "", append(args, "-q")...); quiet != "" {
 		t.Errorf("-q prints %q", quiet)
 	}
+	archive, drawn := filepath.Join(dir, s.Name, results.ArchiveFile), filepath.Join(t.TempDir(), "page.html")
+	if out := succeeds(t, "", "report", archive, "--out", drawn); !strings.Contains(out, "  verdict  cannot tell") ||
+		!strings.Contains(out, "report: "+drawn) || !strings.Contains(read(t, drawn), printed.Sheet.Title) {
+		t.Errorf("from the archive:\n%s", out)
+	}
+	fails(t, call(t, "", "report", archive, "--title", "mine"), "--title: \"mine\": want none for an archive")
+	fails(t, call(t, "", "report", filepath.Join(dir, "none.json.gz"), "--json"), "none.json.gz: no such file")
 }
 
 func TestAStudySaysItsNameBeforeItPlans(t *testing.T) {

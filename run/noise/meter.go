@@ -61,7 +61,7 @@ func (m *Meter) Fill(n *results.Noise) error {
 	}
 	fresh := m.fresh.noise(m.held.centre)
 	if signal := m.held.centre.square() - m.held.centre.variance; signal > 0 {
-		n.Signal = results.Num(signal)
+		n.Scale = results.Num(float64(fresh.Rollouts) * m.held.centre.variance / signal)
 	}
 	if fresh.Variance == 0 {
 		return fmt.Errorf("the gradients of all %d fresh rollouts are 0, because the rewards of each group are all "+
