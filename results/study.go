@@ -19,7 +19,7 @@ type Study struct {
 	Build   Build      `json:"build"` // of the program that judged the runs
 	Began   time.Time  `json:"began"`
 	Ended   time.Time  `json:"ended"`
-	Seconds float64    `json:"seconds"` // wall time of the study's runs, of whichever study
+	Seconds float64    `json:"seconds"` // wall time of its runs, those of pilots and of other studies included
 	AtOnce  int        `json:"at_once"` // runs side by side
 
 	Sheet Sheet `json:"sheet"`

@@ -41,7 +41,7 @@ func Example() {
 		},
 	}
 	runner := study.Runner{Study: s, Options: study.Options{Seeds: 2}, Dir: dir,
-		OnPlan: func(total, ended int) { fmt.Println(total, "runs,", ended, "there") }}
+		OnPlan: func(_ bool, total, ended int) { fmt.Println(total, "runs,", ended, "there") }}
 	for range 2 { // the second time every run is there already
 		found, err := runner.Run(context.Background())
 		if err != nil {

@@ -18,7 +18,8 @@ import (
 // describe fills in what study.json says of a study's arms, runs and build.
 func (r Runner) describe(s *results.Study, p *plan, pool pool, f *Found) error {
 	s.Name, s.Quick, s.Seeds, s.Build = r.Study.Name, r.Options.Quick, r.Options.Seeds, results.ThisBuild()
-	for _, run := range f.distinct() {
+	for _, digest := range slices.Sorted(maps.Keys(r.ended)) { // a sum depends on its order
+		run := r.ended[digest].run
 		if n := len(run.Timings); n > 0 {
 			s.Seconds += run.Timings[n-1].Elapsed
 		}
@@ -105,7 +106,7 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 		{Name: "Source", Text: r.Study.Source},
 		{Name: "Seeds", Text: fmt.Sprintf("%s of each of %s", seeds, words.Plural(len(s.Arms), "arm"))},
 		{Name: "Intervals", Text: intervalsFact},
-		{Name: "Runs", Text: runsFact(runs, pool)},
+		{Name: "Runs", Text: runsFact(runs, len(r.ended)-len(runs), pool)},
 		{Name: "Configuration", Text: "config.yaml in each run's folder; the table of arms shows how they differ"},
 		{Name: "Commit", Text: buildsFact(s, runs)},
 		{Name: "Machine", Text: machineFact(s.Machine)},
@@ -130,7 +131,7 @@ var intervalsFact = fmt.Sprintf("95%% intervals of means over runs, or over pair
 // large is the size of a study's runs, in bytes, from which its page mentions it.
 const large = 1 << 30
 
-func runsFact(runs []*results.Run, pool pool) string {
+func runsFact(runs []*results.Run, pilots int, pool pool) string {
 	failures := 0
 	var bytes int64
 	for _, r := range runs {
@@ -142,6 +143,9 @@ func runsFact(runs []*results.Run, pool pool) string {
 		}
 	}
 	text := words.Plural(len(runs), "run")
+	if pilots > 0 {
+		text += fmt.Sprintf(", and %d of pilots", pilots)
+	}
 	if pool.dir != "" {
 		text += " in " + pool.dir
 	}

@@ -32,7 +32,7 @@ type Runner struct {
 	// many of them had ended before. OnEnd is called for each run that ends, by one goroutine at a time. Hooks returns
 	// the hooks of a run; the hooks of two runs may be called concurrently. Warmup watches the warm-up that several runs
 	// share. Both get the first arm of the run. Any may be nil.
-	OnPlan func(total, ended int)
+	OnPlan func(pilots bool, total, ended int)
 	OnEnd  func(Ended)
 	Hooks  func(arm string, seed uint64, c run.Config) run.Hooks
 	Warmup func(arm string, seed uint64, c run.Config) func(step int, loss float64)
@@ -303,7 +303,7 @@ func (s *scheduler) survey() error {
 		}
 	}
 	if s.OnPlan != nil {
-		s.OnPlan(len(s.plan.jobs), s.ended)
+		s.OnPlan(s.plan.jobs[0].seed > pilotSeed, len(s.plan.jobs), s.ended)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ type log struct {
 // listen adds the log to the hooks of a runner.
 func (l *log) listen(r Runner) Runner {
 	hooks, onEnd := r.Hooks, r.OnEnd
-	r.OnPlan = func(total, ended int) { l.total, l.ended = total, ended }
+	r.OnPlan = func(_ bool, total, ended int) { l.total, l.ended = total, ended }
 	r.OnEnd = func(e Ended) {
 		l.done = append(l.done, e)
 		if onEnd != nil {
@@ -482,7 +482,7 @@ func TestAStudyWaitingForALockedRunCanBeStopped(t *testing.T) {
 	}
 	defer held.close()
 	ctx, cancel := context.WithCancel(context.Background())
-	r.OnPlan = func(int, int) { cancel() }
+	r.OnPlan = func(bool, int, int) { cancel() }
 	if _, err := r.Run(ctx); err != context.Canceled {
 		t.Errorf("error %v", err)
 	}

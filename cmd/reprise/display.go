@@ -295,20 +295,27 @@ func newStudyDisplay(d *display) *studyDisplay {
 }
 
 // planned is called with the number of runs. It changes the bar without the lock, which drawing the bar takes.
-func (d *studyDisplay) planned(total, ended int) {
+func (d *studyDisplay) planned(pilots bool, total, ended int) {
+	what := "runs"
+	if pilots {
+		what = "runs of pilots"
+	}
 	d.mu.Lock()
 	d.total, d.count, d.before, d.began = total, ended, ended, time.Now()
 	d.mu.Unlock()
 	if d.bars == nil {
-		d.printf("%d runs, %d of them finished before\n", total, ended)
+		d.printf("%d %s, %d of them finished before\n", total, what, ended)
 		return
+	}
+	if d.whole != nil { // of the pilots
+		d.whole.Abort(true)
 	}
 	d.whole = d.bars.AddBar(int64(total), mpb.BarPriority(-1),
 		mpb.PrependDecorators(decor.Name("study  ", decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(beside(func(decor.Statistics) []string {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			return []string{"ETA " + d.remaining(), fmt.Sprintf("%d/%d runs", d.count, d.total)}
+			return []string{"ETA " + d.remaining(), fmt.Sprintf("%d/%d %s", d.count, d.total, what)}
 		})))
 	d.whole.SetCurrent(int64(ended))
 }

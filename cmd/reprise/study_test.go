@@ -181,7 +181,7 @@ func TestEachRunOfAStudyThatEndsIsALineWithItsResultAndTheTimeThatIsLeft(t *test
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		d := newStudyDisplay(&display{out: &out})
-		d.planned(12, 4)
+		d.planned(false, 12, 4)
 		c := run.Default()
 		hooks := d.hooks("buffer", 2, c)
 		d.hooks("queue", 2, c)
@@ -214,7 +214,7 @@ func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
 	refresh := make(chan any)
 	d := newStudyDisplay(&display{out: &out, bars: mpb.New(mpb.WithOutput(&out), mpb.WithWidth(200),
 		mpb.WithManualRefresh(refresh))})
-	d.planned(12, 4)
+	d.planned(false, 12, 4)
 	c := run.Default()
 	report := d.warmup("buffer", 2, c)
 	report(1, 0.5)
