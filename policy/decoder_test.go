@@ -6,7 +6,6 @@ import (
 
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
-
 )
 
 // The products of attention and their gradients are those of the graph library's own product, whatever the sizes.

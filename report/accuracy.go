@@ -284,10 +284,10 @@ func answers(arms []*arm) string {
 
 // answered says how the problems of an evaluation were answered.
 func answered(e results.Eval) string {
-	if e.Temperature == 0 {
+	if !e.Temperature.Known() {
 		return "greedy"
 	}
-	return fmt.Sprintf("sampled at temperature %g", e.Temperature)
+	return fmt.Sprintf("sampled at temperature %v", e.Temperature)
 }
 
 // heldOutReward is the mean reward of an evaluation.

@@ -29,7 +29,7 @@ type Study struct {
 type StudyArm struct {
 	Name    string   `json:"name"`
 	Differs []string `json:"differs"` // settings, as key: value, that differ from those of the first arm
-	Folders []string `json:"folders"` // of the runs in order of seeds, relative to the study's folder
+	Folders []string `json:"folders"` // of the runs in order of seeds, relative to the study's folder; none of an archive
 	Failed  []string `json:"failed"`  // the errors of runs that failed: "seed 3: …"
 }
 

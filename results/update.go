@@ -100,7 +100,7 @@ type Eval struct {
 
 	Problems    int        `json:"problems"`
 	Pass1       float64    `json:"pass1"`                // share of problems solved by one answer to each, in [0, 1]
-	Temperature float64    `json:"temperature,omitzero"` // of these answers; 0: greedy
+	Temperature Number     `json:"temperature,omitzero"` // of these answers; none: greedy
 	Samples     int        `json:"samples"`              // per problem behind PassAt; 0: none were drawn
 	PassAt      []PassRate `json:"pass_at,omitempty"`    // for ascending k
 	MeanLength  Number     `json:"mean_length"`          // tokens of the responses that pass@1 counts

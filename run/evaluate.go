@@ -136,7 +136,9 @@ func (e *evaluator) summarise(trials []trial, line *results.Eval) {
 	}
 	n := float64(len(trials))
 	line.Problems, line.Pass1, line.Reward = len(trials), correct/n, results.Num(reward/n)
-	line.Temperature = e.one
+	if e.one > 0 {
+		line.Temperature = results.Num(e.one)
+	}
 	line.MeanLength, line.Truncated = results.Num(length/n), results.Num(truncated/n)
 	if _, ok := e.task.(task.Environment); ok {
 		line.Turns, line.Invalid = results.Num(turns/n), results.Num(invalid/turns)

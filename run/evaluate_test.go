@@ -258,7 +258,7 @@ func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 	if again, other := bounds(t.Context(), rules, rules.HeldOut()); *again != *expert || *other != *chance {
 		t.Errorf("bounds differ from one time to the next: %v %v", again, other)
 	}
-	if expert, chance := bounds(t.Context(), counting{turns: 5, mute: true}, nil); expert != nil || chance != nil {
+	if expert, chance := bounds(t.Context(), counting{turns: 5, mute: true}, rules.HeldOut()); expert != nil || chance != nil {
 		t.Errorf("bounds of a task that has neither: %v %v", expert, chance)
 	}
 	if sums, err := Default().newTask(); err != nil {
@@ -527,8 +527,8 @@ func TestEvaluationsSampleAtATemperature(t *testing.T) {
 		"evaluate.pass_at=[1]")
 	s := begin(t, c)
 	line := evaluated(t, c, s, evaluationRows)
-	if line.Temperature != 1 {
-		t.Errorf("the evaluation says temperature %g", line.Temperature)
+	if line.Temperature != results.Num(1) {
+		t.Errorf("the evaluation says temperature %v", line.Temperature)
 	}
 	other := c
 	other.Seed = 99

@@ -29,8 +29,12 @@ func (r Runner) describe(s *results.Study, p *plan, pool pool, f *Found) error {
 		return err
 	}
 	for i, a := range p.arms {
-		arm := results.StudyArm{Name: a.Name, Differs: differs[i], Failed: append([]string{}, f.Arms[i].Failed...)}
+		arm := results.StudyArm{Name: a.Name, Differs: differs[i], Folders: []string{},
+			Failed: append([]string{}, f.Arms[i].Failed...)}
 		for _, digest := range p.of[a.Name] {
+			if pool.dir == "" { // the runs are an archive's
+				continue
+			}
 			dir, err := filepath.Rel(Folder(r.Dir, r.Study.Name), pool.folder(digest))
 			if err != nil {
 				return err
