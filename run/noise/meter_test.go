@@ -113,12 +113,16 @@ func TestEstimatesOfNoiseAreUnbiased(t *testing.T) {
 			sizes: func(g int) int { return 1 + g%3 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var fresh, stale, u, v4, v16, signal, scale []float64
+			var fresh, stale, u, v4, v16, signal []float64
 			for i := range 4000 {
 				m, n := s.draw(1, uint64(i)).meter(t)
 				square := m.held.centre.square() - m.held.centre.variance
+				want := results.Number{}
 				if signal = append(signal, square); square > 0 {
-					scale = append(scale, 1/n.Scale.Float())
+					want = results.Num(float64(n.Fresh) * m.held.centre.variance / square)
+				}
+				if n.Scale != want {
+					t.Fatalf("noise scale %v, want %v", n.Scale, want)
 				}
 				b := n.MicroBatches
 				fresh, stale = append(fresh, n.ByStaleness[0].Variance), append(stale, n.ByStaleness[1].Variance)
