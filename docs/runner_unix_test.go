@@ -30,7 +30,8 @@ reprise() {
 	elif [ "$1" = board ] && [ -n "$READY" ]; then
 		exec "$PROGRAM" "$@" --listen "127.0.0.1:$BOARD"
 	elif [[ "$1" = train || "$1" = up ]] && [ -n "$SHORT" ] && [[ " $* " != *" --resume "* ]]; then
-		set -- "$@" --set warmup.steps=0 --set warmup.seed=own --set evaluate.every=1 --set budget.updates=0 --set budget.compute=1
+		set -- "$@" --set warmup.steps=0 --set warmup.seed=own --set evaluate.every=1 --set budget.updates=0 \
+			--set budget.compute=1
 	elif [ "$1" = study ] && [ -n "$SHORT" ] && [ $# -gt 1 ]; then
 		set -- "$@" --quick --seeds 1
 	fi

@@ -19,8 +19,8 @@ type shardGradient struct {
 	feedback []rollout.Feedback // of each draw
 }
 
-// inFlight bounds the passes that run at the same time, over all learners: more of them than cores would take memory and
-// gain nothing.
+// inFlight bounds the passes that run at the same time, over all learners: more of them than cores would take memory
+// and gain nothing.
 var inFlight = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // shardGradient runs a shard pass by pass and adds up the gradients. Draws in no pass have feedback too.
@@ -153,8 +153,8 @@ func logitGradientNorms(gradient, rollouts, weight *Node) *Node {
 // gradient 0.
 //
 // A gradient has all parameters in the order of [hf.Config.Specs], d/d theta of the loss that Step descends. The slice
-// is valid during the visit only. An error from visit ends the walk. The learner does not change. Each draw
-// that is learned from costs a pass of one row.
+// is valid during the visit only. An error from visit ends the walk. The learner does not change. Each draw that
+// is learned from costs a pass of one row.
 func (l *Learner) Gradients(ctx context.Context, b *rollout.Batch, visit func(i int, gradient []float32) error) error {
 	single := *l
 	single.options.PassElements, single.previous = 1, nil // passes of one row, which no step has scored

@@ -26,9 +26,9 @@ func episodeSeed(problem, n int) uint64 {
 	return rollout.Stream(evaluationSeed, "evaluate/environment", uint64(n)<<32|uint64(problem)).Uint64()
 }
 
-// evaluator tries weights on problems: one answer to each for pass@1, samples at temperature 1 for pass@k. A trial is an
-// episode, of one turn if the task has no more. Evaluations run beside the training on immutable weights and take no
-// virtual time.
+// evaluator tries weights on problems: one answer to each for pass@1, samples at temperature 1 for pass@k. A trial is
+// an episode, of one turn if the task has no more. Evaluations run beside the training on immutable weights and take
+// no virtual time.
 type evaluator struct {
 	textModel
 	task      task.Task
@@ -366,9 +366,9 @@ func byChance(problems int) adviser {
 	}
 }
 
-// bounds says what experts and chance make of the held-out prompts that an environment is tried on, with the luck of the evaluations: what
-// a policy is to be seen between. Nil where there is none: for tasks of one turn, and episodes that are no Expert, or
-// no Actor; and when ctx ends before they are known, as experts may search long for each turn.
+// bounds says what experts and chance make of the held-out prompts that an environment is tried on, with the luck of the
+// evaluations: what a policy is to be seen between. Nil where there is none: for tasks of one turn, and episodes that
+// are no Expert, or no Actor; and when ctx ends before they are known, as experts may search long for each turn.
 func bounds(ctx context.Context, t task.Task, problems []task.Prompt) (expert, chance *results.Bound) {
 	environment, ok := t.(task.Environment)
 	if !ok {

@@ -258,7 +258,8 @@ func TestBoundsAreWhatExpertsAndChanceComeTo(t *testing.T) {
 	if again, other := bounds(t.Context(), rules, rules.HeldOut()); *again != *expert || *other != *chance {
 		t.Errorf("bounds differ from one time to the next: %v %v", again, other)
 	}
-	if expert, chance := bounds(t.Context(), counting{turns: 5, mute: true}, rules.HeldOut()); expert != nil || chance != nil {
+	mute := counting{turns: 5, mute: true}
+	if expert, chance := bounds(t.Context(), mute, rules.HeldOut()); expert != nil || chance != nil {
 		t.Errorf("bounds of a task that has neither: %v %v", expert, chance)
 	}
 	if sums, err := Default().newTask(); err != nil {

@@ -157,11 +157,13 @@ func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks
 	if s.learner, err = start.model.NewLearner(start.weights, learning); err != nil {
 		return nil, err
 	}
-	if len(c.Evaluate.of(s.task.HeldOut())) == 0 {
+	heldOut := s.task.HeldOut()
+	problems := c.Evaluate.of(heldOut)
+	if len(problems) == 0 {
 		return nil, fmt.Errorf("evaluate.problems: %s: want all, as the task holds out %s", c.Evaluate.Problems,
-			words.Plural(len(s.task.HeldOut()), "problem"))
+			words.Plural(len(heldOut), "problem"))
 	}
-	if s.evaluator, err = newEvaluator(c, s.task, start.textModel, c.Evaluate.of(s.task.HeldOut())); err != nil {
+	if s.evaluator, err = newEvaluator(c, s.task, start.textModel, problems); err != nil {
 		return nil, err
 	}
 	if s.improvement, err = newImprovement(c, s.task, start.textModel); err != nil {

@@ -37,12 +37,13 @@ func ways(buffer bool) []variant {
 	fill := func(c *run.Config) { // the limit is for the first batches of a rehearsal
 		c.Pipeline.FilterGroups, c.Pipeline.MaxGenBatches = true, 100
 	}
+	again := promptSetting{promptDefaults().fraction, 1, promptDefaults().maxReuse} // a run has few updates to wait for
 	list := []variant{
 		{name: "plain", change: func(*run.Config) {}},
 		{name: "filled batches", change: fill},
 		{name: "filled batches, prompt replay", change: func(c *run.Config) {
 			fill(c)
-			*c = promptDefaults().set(*c)
+			*c = again.set(*c)
 		}},
 	}
 	if !buffer {

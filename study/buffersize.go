@@ -84,15 +84,13 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 // seed by seed. Seeds that an arm lacks are left out.
 func (f *Found) splitLessQueue(s split) estimate {
 	queue, arms := f.Of(queueName), f.of(capacityArms(f.Options, s)[:len(commonCapacities())]...)
-	e := estimateOf("the difference", change, func(seed uint64) float64 {
+	return estimateOf("the difference", change, func(seed uint64) float64 {
 		sum := 0.0
 		for _, a := range arms {
 			sum += a.on(seed, level)
 		}
 		return sum/float64(len(arms)) - queue.on(seed, level)
 	}, append(arms, queue)...)
-	e.compares = true
-	return e
 }
 
 // passAt is the last measured pass@k, 0 for a run that failed.

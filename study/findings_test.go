@@ -37,9 +37,10 @@ func archives(t *testing.T) (list []*results.Archive) {
 // docs/findings.md is what the judges say of the archives.
 func TestFindingsAreThoseOfTheArchives(t *testing.T) {
 	var text strings.Builder
-	text.WriteString("# Findings\n\nGenerated from the archives in docs/studies (`go test ./study -run Findings " +
-		"-write-findings`). `bin/reprise report\ndocs/studies/NAME.json.gz --out NAME.html` judges the runs again and draws " +
-		"their page. [studies.md](studies.md) says how\nstudies work and what follows from these.\n")
+	text.WriteString("# Findings\n\nGenerated from the archives in docs/studies " +
+		"(`go test ./study -run Findings -write-findings`).\n`bin/reprise report docs/studies/NAME.json.gz --out " +
+		"NAME.html` judges the runs again and draws their page.\n[studies.md](studies.md) says how studies work and what " +
+		"follows from these.\n")
 	for _, a := range archives(t) {
 		s, err := FromArchive(a)
 		if err != nil {
@@ -61,7 +62,7 @@ func TestFindingsAreThoseOfTheArchives(t *testing.T) {
 }
 
 func writeFinding(w *strings.Builder, s *results.Study) {
-	fmt.Fprintf(w, "\n## %s\n\n%s %s in all, pilots not counted, of %s; they took %s on %s, %d at once.\n", s.Name,
+	fmt.Fprintf(w, "\n## %s\n\n%s %s of %s; with\nthose of pilots they took %s on %s, %d at once.\n", s.Name,
 		s.Sheet.Title, words.Plural(s.Seeds*len(s.Arms), "run"), words.Plural(len(s.Arms), "arm"),
 		duration(time.Duration(s.Seconds*float64(time.Second))), machineFact(s.Machine), s.AtOnce)
 	for _, check := range []bool{false, true} {

@@ -104,7 +104,8 @@ func forecastsOf(runs []*results.Run, fitted func(*results.Run) (fit, error), ce
 	return list, problems
 }
 
-// ahead is how far the recommended corner was ahead of the others on the forecast's seed, in mean accuracy over the run.
+// ahead is how far the recommended corner was ahead of the others on the forecast's seed, in mean accuracy over the
+// run.
 func (f *Found) ahead(c forecast) float64 {
 	var others []float64
 	for _, at := range corners() {
@@ -137,5 +138,5 @@ func (f *Found) worth(what string, write format, forecasts []forecast, of func(f
 	for _, c := range forecasts {
 		values, bases = append(values, of(c)), append(bases, baseOf(c.seed))
 	}
-	return estimate{what: what, write: write, pairs: results.NewPairs(values, bases), compares: true}
+	return estimate{what: what, write: write, pairs: results.NewPairs(values, bases)}
 }

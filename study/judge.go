@@ -204,8 +204,7 @@ type rule struct {
 	holds, fails string // what the estimate is, in words
 	// chances returns the chance of such runs if the estimate were not so, and if it were
 	chances     func(estimate) (holds, fails float64)
-	equivalence bool    // it is to be within a margin
-	bound       float64 // otherwise: above or below which the estimate is to be
+	equivalence bool // it is to be within a margin
 }
 
 func (r rule) words(quantity string) string {
@@ -214,7 +213,7 @@ func (r rule) words(quantity string) string {
 
 // beyond is a rule about one bound. A claim that allows the bound itself is met if all runs lie exactly on it.
 func beyond(bound, side float64, orAt bool, holds, fails string) rule {
-	r := rule{holds: holds + " " + number(bound), fails: fails + " " + number(bound), bound: bound}
+	r := rule{holds: holds + " " + number(bound), fails: fails + " " + number(bound)}
 	r.chances = func(e estimate) (float64, float64) {
 		if v, ok := e.constant(); ok && v == bound && orAt {
 			return math.Exp2(-float64(e.pairs.N())), 1
@@ -253,8 +252,6 @@ type estimate struct {
 	write format // of its values
 	log   bool   // the pairs hold its logarithm: their mean is that of ratios
 	pairs results.Pairs
-
-	compares bool // the pairs are 0 in the mean if all arms do the same
 }
 
 // scaled returns a value on the scale of the pairs.
@@ -335,15 +332,13 @@ func estimateOf(what string, write format, of func(seed uint64) float64, arms ..
 
 // difference is how much more of a measure arm a has than b, seed by seed.
 func difference(a, b Runs, m measure) estimate {
-	e := estimateOf("the difference", change, func(seed uint64) float64 { return a.on(seed, m) - b.on(seed, m) }, a, b)
-	e.compares = true
-	return e
+	return estimateOf("the difference", change, func(seed uint64) float64 { return a.on(seed, m) - b.on(seed, m) }, a, b)
 }
 
 // ratio is a measure of arm a over that of b, seed by seed. Seeds on which neither is finite are left out.
 func ratio(a, b Runs, m measure) estimate {
 	e := estimateOf("the ratio", times, func(seed uint64) float64 { return math.Log(a.on(seed, m) / b.on(seed, m)) }, a, b)
-	e.log, e.compares = true, true
+	e.log = true
 	return e
 }
 
@@ -369,10 +364,8 @@ func onSeed(arms []Runs, seed uint64, m measure) []float64 {
 // trend is the rank correlation of a measure with the arms' levels, seed by seed: 1 if it rises from each arm to the
 // next, −1 if it falls, 0 if it is the same for all. Seeds that an arm lacks are left out.
 func trend(arms []Runs, levels []float64, m measure) estimate {
-	e := estimateOf("the rank correlation", times,
+	return estimateOf("the rank correlation", times,
 		func(seed uint64) float64 { return rankCorrelation(levels, onSeed(arms, seed, m)) }, arms...)
-	e.compares = true
-	return e
 }
 
 // rankCorrelation is Kendall's tau-b of two lists of the same length: 0 if one of them is constant, NaN if a value is

@@ -125,8 +125,8 @@ func additionBase(o Options) run.Config {
 	return c
 }
 
-// skipZeroVariance leaves out of the learner's passes the groups from which GRPO learns nothing, as all their rewards are
-// equal. The gradient is the same, in about half of the time.
+// skipZeroVariance leaves out of the learner's passes the groups from which GRPO learns nothing, as all their rewards
+// are equal. The gradient is the same.
 func skipZeroVariance(c *run.Config) {
 	c.Learner.MaskZeroVariance, c.Learner.MaskedDenominator = true, "all"
 }

@@ -141,7 +141,6 @@ func judgePrompts(f *Found) (Judgement, error) {
 		m := meanOver(early)
 		return dear[1].on(seed, m) - dear[0].on(seed, m) - (cheap[1].on(seed, m) - cheap[0].on(seed, m))
 	}, slices.Concat(dear, cheap)...)
-	moreGain.compares = true
 	dearGain := difference(dear[1], dear[0], meanOver(early))
 	mu, cheapMu := dear[0].Config.Pipeline.RolloutCost, cheap[0].Config.Pipeline.RolloutCost
 	const (

@@ -81,7 +81,8 @@ func TestPromptReplayIsJudgedByTheRuns(t *testing.T) {
 	noisy := promptsAsClaimed()
 	noisy.noise = 50
 	findings := noisy.judged(t, s, four)
-	expect(t, findings, append([]results.Verdict{results.Holds, results.Holds}, alikeVerdicts(8, results.CannotTell)...)...) // shares and advantages have no noise here
+	want := append([]results.Verdict{results.Holds, results.Holds}, alikeVerdicts(8, results.CannotTell)...)
+	expect(t, findings, want...) // shares and advantages have no noise here
 }
 
 func TestPromptReplayThatOnlyPaysAtFirstDoesNotHold(t *testing.T) {

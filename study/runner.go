@@ -55,8 +55,8 @@ type Ended struct {
 	Dir    string
 }
 
-// Run carries out the runs that the pool does not have yet, judges the study, and writes study.json and runs.json.gz into
-// its folder.
+// Run carries out the runs that the pool does not have yet, judges the study, and writes study.json and runs.json.gz
+// into its folder.
 //
 // When ctx ends, the runs under way stop with a checkpoint and Run returns the context's error; the next call resumes
 // them. A run that fails by itself is part of the result. A run that cannot be started, or finds the disk full, ends

@@ -424,7 +424,8 @@ func TestAnArchiveGivesTheSamePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := Runner{Study: s, Options: Options{Seeds: 2, Quick: true}, Dir: dir, Command: "the command"}.Run(t.Context())
+	r := Runner{Study: s, Options: Options{Seeds: 2, Quick: true}, Dir: dir, Command: "the command"}
+	want, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/reprise-rl/reprise/run"
 )
 
-// behaviour is what a made-up run does. Accuracy rises from 0.05 towards level, and from three quarters of the budget on
-// lies drop lower.
+// behaviour is what a made-up run does. Accuracy rises from 0.05 towards level, and from three quarters of the budget
+// on lies drop lower.
 type behaviour struct {
 	level, speed, drop float64
 	passGain           float64 // of pass@k on pass@1, for the largest k

@@ -111,7 +111,9 @@ func (s *soaker) begin(ctx context.Context) (err error) {
 
 // work runs all clients for the configured time, and watches the service.
 func (s *soaker) work(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.For)
+	watched, done := context.WithTimeout(ctx, s.For)
+	defer done()
+	ctx, cancel := context.WithCancel(ctx) // without a deadline, which calls would pass on to the service
 	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() { s.proxy.serve(ctx) })
@@ -127,7 +129,7 @@ func (s *soaker) work(ctx context.Context) error {
 		h := newHostileClient(s.server, soakMessage, s.verdict, &s.attacks, s.Seed, i)
 		all.Go(func() { h.run(ctx) })
 	}
-	err := s.watch(ctx)
+	err := s.watch(watched)
 	cancel()
 	all.Wait()
 	return err

@@ -20,7 +20,7 @@ type reportCommand struct {
 	What  []string `arg:"" sep:"none" name:"folder-or-arm" help:"Folder of a run, a comparison or a study, to rewrite its report.html. Or an archive of a study's runs, NAME.json.gz, to judge it anew, and to draw its page with --out. Or several arms, to write one page over them: each NAME=FOLDER,FOLDER,… with * and ? in folders. The others are compared with the first arm."`
 	Out   file     `help:"File of the page over arms, or of an archive's page."`
 	Title text     `help:"Title of the page over arms."`
-	JSON  bool     `name:"json" help:"Print the table over arms as JSON, and nothing else."`
+	JSON  bool     `name:"json" help:"Print the table over arms, or the study of an archive, as JSON, and nothing else."`
 }
 
 // Run writes the report that was asked for.

@@ -49,16 +49,12 @@ func (c *studyCommand) Run(ctx context.Context) error {
 		}
 		studies = []study.Study{s}
 	}
-	var failed error
 	for _, s := range studies {
 		if err := c.carryOut(ctx, s); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", s.Name, err))
-		}
-		if ctx.Err() != nil {
-			break
+			return err
 		}
 	}
-	return failed
+	return nil
 }
 
 // allStudies is the name that stands for every study.
