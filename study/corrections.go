@@ -16,25 +16,26 @@ func corrections() Study {
 		Name: "corrections", Title: "What makes old rollouts and rounded engines safe to learn from?",
 		Source: "METHODS section 8",
 		Lead: []string{
-			"Workers get new weights 0, 8, 32 or 256 updates late, or rounded to bfloat16 or int8. Each rollout is " +
-				"used once, so that nothing but its age and its precision differs; by the queue alone it is 1.4 versions " +
-				"old. At 256 the first 256 of 640 updates learn from rollouts of the base model. Each correction is tried " +
-				"by itself: GRPO's clip on π/b; the log-probs recomputed by the trainer and nothing corrected " +
-				"(“unweighted”, the default of several trainers); these weighted by min(k, 2); and masks, OPSM, M2PO, DPPO " +
-				"and CISPO. M2PO, DPPO and the token mask are tried without GRPO's clip, which they replace. M2PO's " +
-				"forward pass costs nothing here, so that all arms have as many updates.",
-			"The task is additions below 50. The policy is warmed up to pass@1 0.3 on training problems, and seeds are " +
-				"paired. The bounds are the defaults. The learning rate, 3e-4 for all, is the " +
-				"better of two for the clip at staleness 0, 32 and 256, on another base model and seed.",
+			"Workers get new weights 0, 32 or 256 updates late, or rounded to int8. Each rollout is used once, so that " +
+				"nothing but its age and its precision differs; by the queue alone it is 1.4 versions old. At 256 the first " +
+				"256 of 512 updates learn from rollouts of the base model. Each correction is tried by itself: GRPO's clip on " +
+				"π/b; the log-probs recomputed by the trainer and nothing corrected (“unweighted”, the default of several " +
+				"trainers); these weighted by truncated k; and masks, OPSM, M2PO, DPPO and CISPO. M2PO, DPPO and the token mask " +
+				"are tried without GRPO's clip, which they replace. M2PO's forward pass costs nothing here, so that all arms " +
+				"have as many updates.",
+			"The task is additions below 50, from a warm start at pass@1 0.3. The clip, truncated weights, M2PO, DPPO and " +
+				"CISPO have a learning rate or a bound chosen where rollouts are oldest: one of the two is changed, the other " +
+				"is 3e-4 or the default. The others have their default bounds and the learning rate of the clip.",
 		},
-		Arms: correctionArms, Judge: judgeCorrections,
+		Pilots: correctionPilots, Arms: correctionArms, Judge: judgeCorrections,
 	}
 }
 
 // method is a way to learn from rollouts of other policies.
 type method struct {
 	name   string
-	change func(*run.Learner)
+	bounds []float64 // to choose from, the default first; empty: it is not tuned
+	change func(l *run.Learner, bound float64)
 	step   string // the name of its correction in metrics; empty: it has none
 }
 
@@ -49,30 +50,33 @@ const (
 )
 
 func methods() []method {
-	only := func(c objective.Correction) func(*run.Learner) {
-		return func(l *run.Learner) { l.Correction = []objective.Correction{c} }
-	}
-	instead := func(c objective.Correction) func(*run.Learner) {
-		return func(l *run.Learner) {
-			l.ClipLow, l.ClipHigh = 1, 1e6 // no ratio gets there
-			l.Correction = []objective.Correction{c}
-		}
+	correct := func(l *run.Learner, c objective.Correction) { l.Correction = []objective.Correction{c} }
+	instead := func(l *run.Learner, c objective.Correction) {
+		l.ClipLow, l.ClipHigh = 1, 1e6 // no ratio gets there
+		correct(l, c)
 	}
 	return []method{
-		{clipped, func(*run.Learner) {}, ""},
-		{unweighted, func(l *run.Learner) { l.Proximal = string(objective.ProximalUnweighted) }, ""},
-		{truncated, func(l *run.Learner) {
+		{clipped, []float64{0.2, 0.1, 0.4}, func(l *run.Learner, e float64) { l.ClipLow, l.ClipHigh = e, e }, ""},
+		{unweighted, nil, func(l *run.Learner, _ float64) { l.Proximal = string(objective.ProximalUnweighted) }, ""},
+		{truncated, []float64{2, 1.2, 5}, func(l *run.Learner, high float64) {
 			l.Proximal = string(objective.ProximalRecompute)
-			l.Correction = []objective.Correction{{Kind: objective.Truncate}}
+			correct(l, objective.Correction{Kind: objective.Truncate, High: high})
 		}, "truncate"},
-		{"mask token", instead(objective.Correction{Kind: objective.MaskRatio}), "mask_token"},
-		{maskSequence, only(objective.Correction{Kind: objective.MaskRatio, Level: objective.LevelSequence, Low: 0.5,
-			High: 2}), "mask_sequence"},
-		{"opsm", only(objective.Correction{Kind: objective.OPSM}), "opsm"},
-		{m2po, instead(objective.Correction{Kind: objective.M2PO}), "m2po"},
-		{"dppo", instead(objective.Correction{Kind: objective.DPPO}), "dppo"},
-		{cispo, func(l *run.Learner) { // with the mean of the others
-			l.Objective, l.Normalisation = objective.CISPO, string(objective.PerSequence)
+		{"mask token", nil, func(l *run.Learner, _ float64) {
+			instead(l, objective.Correction{Kind: objective.MaskRatio})
+		}, "mask_token"},
+		{maskSequence, nil, func(l *run.Learner, _ float64) {
+			correct(l, objective.Correction{Kind: objective.MaskRatio, Level: objective.LevelSequence, Low: 0.5, High: 2})
+		}, "mask_sequence"},
+		{"opsm", nil, func(l *run.Learner, _ float64) { correct(l, objective.Correction{Kind: objective.OPSM}) }, "opsm"},
+		{m2po, []float64{0.04, 0.01, 0.16}, func(l *run.Learner, limit float64) {
+			instead(l, objective.Correction{Kind: objective.M2PO, Limit: limit})
+		}, "m2po"},
+		{"dppo", []float64{0.2, 0.1, 0.4}, func(l *run.Learner, by float64) {
+			instead(l, objective.Correction{Kind: objective.DPPO, Low: by, High: by})
+		}, "dppo"},
+		{cispo, []float64{4, 1, 0.2}, func(l *run.Learner, high float64) { // with the mean of the others
+			l.Objective, l.Normalisation, l.ClipHigh = objective.CISPO, string(objective.PerSequence), high
 		}, ""},
 	}
 }
@@ -92,56 +96,97 @@ func (c condition) String() string {
 
 func (c condition) arm(method string) string { return c.String() + ": " + method }
 
-// stale are the conditions without mismatch, rounded those with it.
-func stale() []condition {
-	var list []condition
-	for _, s := range []int{0, 8, 32, 256} {
-		list = append(list, condition{s, policy.Full})
+// stale are the conditions without mismatch, in which workers are the longer behind, and rounded is the one with it.
+func stale() []condition { return []condition{{0, policy.Full}, {32, policy.Full}, {256, policy.Full}} }
+
+func rounded() condition { return condition{0, policy.Int8} }
+
+// oldest is the condition in which methods are tuned, and all are tried.
+func oldest() condition { return stale()[len(stale())-1] }
+
+// of returns the methods tried in a condition.
+func (c condition) of() []method {
+	tried := []string{clipped, unweighted, truncated}
+	switch {
+	case c == oldest():
+		return methods()
+	case c == rounded():
+	case c.staleness == 0:
+		tried = append(tried, m2po, cispo)
+	default:
+		tried = append(tried, maskSequence, cispo)
+	}
+	return slices.DeleteFunc(methods(), func(m method) bool { return !slices.Contains(tried, m.name) })
+}
+
+// After the first weights that are 256 versions late 256 updates remain.
+const (
+	correctionBatch   = 128
+	correctionUpdates = 512
+)
+
+// correctionConfig is the configuration of a learner in a condition.
+func correctionConfig(o Options, at condition, l run.Learner) run.Config {
+	c := queueSplit().set(run.Default())
+	c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50, "held_out": labHeldOut}
+	c.Warmup.Until = 0.3
+	c.Pipeline.Batch, c.Pipeline.Group = correctionBatch, labGroup
+	c.Pipeline.ForwardCost = new(0.0)
+	c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*correctionBatch
+	c.Generate.Precision = at.precision
+	c.Learner = l
+	c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = correctionUpdates/16, 0.4, 0
+	c.Budget.Compute = correctionUpdates
+	c.Checkpoint.Every = 1000
+	c = rehearsed(o, c)
+	// workers set the pace of all arms: an update takes B mu/W
+	c.Pipeline.WeightTransfer = float64(at.staleness*c.Pipeline.Batch) * c.Pipeline.RolloutCost /
+		float64(c.Pipeline.Workers)
+	return c
+}
+
+// pilot tries other learning rates and other bounds of a method, one at a time.
+func (m method) pilot(o Options) Pilot {
+	p := Pilot{Name: m.name + " at " + oldest().String(), of: lastThree, by: settled}
+	add := func(name string, rate, bound float64) {
+		l := run.Default().Learner
+		l.LearningRate = rate
+		m.change(&l, bound)
+		p.Arms = append(p.Arms, Arm{m.name + ", " + name, correctionConfig(o, oldest(), l)})
+	}
+	for _, rate := range []float64{3e-4, 1.5e-4, 6e-4} {
+		add(fmt.Sprintf("rate %g", rate), rate, m.bounds[0])
+	}
+	for _, bound := range m.bounds[1:] {
+		add(fmt.Sprintf("bound %g", bound), 3e-4, bound)
+	}
+	return p
+}
+
+// learner is that which a method's pilot chose. A method without one has the learning rate of the clip.
+func (m method) learner(o Options) run.Learner {
+	if len(m.bounds) > 0 {
+		return o.choice(m.pilot(o)).Config.Learner
+	}
+	l := run.Default().Learner
+	l.LearningRate = methods()[0].learner(o).LearningRate
+	m.change(&l, 0)
+	return l
+}
+
+func correctionPilots(o Options) (list []Pilot) {
+	for _, m := range methods() {
+		if len(m.bounds) > 0 {
+			list = append(list, m.pilot(o))
+		}
 	}
 	return list
 }
 
-func rounded() []condition { return []condition{{0, policy.BFloat16}, {0, policy.Int8}} }
-
-// of returns the methods tried in a condition.
-func (c condition) of() []method {
-	tried := []string{clipped, unweighted, truncated, m2po, cispo} // a point between 0 and 32 for the claims
-	if c.precision != policy.Full {
-		tried = []string{clipped, unweighted, truncated, "mask token", maskSequence}
-	}
-	return slices.DeleteFunc(methods(), func(m method) bool {
-		return (c.staleness == 8 || c.precision != policy.Full) && !slices.Contains(tried, m.name)
-	})
-}
-
-// After the first weights that are 256 versions late 384 updates remain.
-const (
-	correctionBatch   = 128
-	correctionUpdates = 640
-)
-
-func correctionArms(o Options) []Arm {
-	var arms []Arm
-	for _, at := range append(stale(), rounded()...) {
+func correctionArms(o Options) (arms []Arm) {
+	for _, at := range append(stale(), rounded()) {
 		for _, m := range at.of() {
-			c := queueSplit().set(run.Default())
-			c.Task = map[string]any{"name": "arithmetic", "operations": []any{"add"}, "max": 50,
-				"held_out": labHeldOut}
-			c.Warmup.Until = 0.3
-			c.Pipeline.Batch, c.Pipeline.Group = correctionBatch, labGroup
-			c.Pipeline.ForwardCost = new(0.0)
-			c.Replay.Sampler, c.Replay.Capacity = "lifo", 2*correctionBatch
-			c.Generate.Precision = at.precision
-			c.Learner.LearningRate = 3e-4
-			c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = correctionUpdates/20, 0.4, 0
-			c.Budget.Compute = correctionUpdates
-			c.Checkpoint.Every = 1000
-			c = rehearsed(o, c)
-			// workers set the pace of all arms: an update takes B mu/W
-			c.Pipeline.WeightTransfer = float64(at.staleness*c.Pipeline.Batch) * c.Pipeline.RolloutCost /
-				float64(c.Pipeline.Workers)
-			m.change(&c.Learner)
-			arms = append(arms, Arm{at.arm(m.name), c})
+			arms = append(arms, Arm{at.arm(m.name), correctionConfig(o, at, m.learner(o))})
 		}
 	}
 	return arms
@@ -156,7 +201,7 @@ func judgeCorrections(f *Found) (Judgement, error) {
 		}
 		return list
 	}
-	fresh, oldest := stale()[0], stale()[len(stale())-1]
+	fresh, old := stale()[0], oldest()
 	// fromFresh compares a method in several conditions with itself at staleness 0.
 	fromFresh := func(at []condition, r rule, method string) []test {
 		var list []test
@@ -169,29 +214,30 @@ func judgeCorrections(f *Found) (Judgement, error) {
 	return f.judge([]claim{
 		{
 			source: "M2PO", text: "With M2PO rollouts of 256 versions ago train as well as fresh ones.",
-			by:       difference(f.Of(oldest.arm(m2po)), f.Of(fresh.arm(m2po)), settled).is(atLeast(-alike)),
+			by:       difference(f.Of(old.arm(m2po)), f.Of(fresh.arm(m2po)), settled).is(atLeast(-alike)),
 			measured: settledMean + "of M2PO at staleness 256 less that at 0",
 			more: fmt.Sprintf("With GRPO's clip: %s. M2PO less the clip, both at 256: %s.",
-				difference(f.Of(oldest.arm(clipped)), f.Of(fresh.arm(clipped)), settled),
-				difference(f.Of(oldest.arm(m2po)), f.Of(oldest.arm(clipped)), settled)),
+				difference(f.Of(old.arm(clipped)), f.Of(fresh.arm(clipped)), settled),
+				difference(f.Of(old.arm(m2po)), f.Of(old.arm(clipped)), settled)),
 		},
 		{
 			source: "TIS", text: "A rounded engine costs a trainer that corrects nothing, and truncated weights repair it.",
-			by:       append(fromFresh(rounded(), below(0), unweighted), fromFresh(rounded(), atLeast(-alike), truncated)...),
-			measured: settledMean + "with a rounded copy less that at staleness 0 with float32, unweighted and with min(k, 2)",
+			by: append(fromFresh([]condition{rounded()}, below(0), unweighted),
+				fromFresh([]condition{rounded()}, atLeast(-alike), truncated)...),
+			measured: settledMean + "with a rounded copy less that at staleness 0 with float32, unweighted and truncated",
 		},
 		{
 			source: "AReaL",
 			text:   "Staleness costs a trainer that corrects nothing, and truncated weights get more at each.",
 			by: append(fromFresh(stale()[1:], below(0), unweighted),
 				each(stale()[1:], above(0), settled, truncated, unweighted)...),
-			measured: settledMean + "unweighted less that at staleness 0, and with min(k, 2) less that unweighted",
+			measured: settledMean + "unweighted less that at staleness 0, and truncated less unweighted",
 		},
 		{
 			source: "GSPO, DeepSeek-V3.2", text: "Sequence masks prevent falls that clipping by token allows.",
-			by:       each(stale()[2:], above(0), unsteady, clipped, maskSequence),
+			by:       each(stale()[1:], above(0), unsteady, clipped, maskSequence),
 			measured: "How unsteady a run is, with the clip alone less with the clip and a sequence mask",
-			more: fmt.Sprintf("Runs that ended below half of their best: %s.", f.crashed(stale()[2:], clipped,
+			more: fmt.Sprintf("Runs that ended below half of their best: %s.", f.crashed(stale()[1:], clipped,
 				maskSequence)),
 		},
 		{
@@ -218,7 +264,7 @@ func (f *Found) crashed(at []condition, methods ...string) string {
 
 func (f *Found) correctionPage() []results.Section {
 	var sections []results.Section
-	for _, c := range append(stale(), rounded()...) {
+	for _, c := range append(stale(), rounded()) {
 		var arms []Runs
 		for _, m := range c.of() {
 			arms = append(arms, f.Of(c.arm(m.name)))

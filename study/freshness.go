@@ -26,9 +26,10 @@ func freshness() Study {
 				"versions here, so freshness-aware replay has a τ of " + freshTau.String() +
 				" unless the ablation changes it.",
 			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, " +
-				"whose clip takes tokens that have left the behaviour policy out of the gradient.",
+				"whose clip takes tokens that have left the behaviour policy out of the gradient. All arms of a task have the " +
+				"learning rate that was best for on-policy training.",
 		},
-		Pilots: func(o Options) []Pilot { return []Pilot{tauPilot(o)} }, Arms: freshnessArms, Judge: judgeFreshness,
+		Pilots: freshPilots, Arms: freshnessArms, Judge: judgeFreshness,
 	}
 }
 
@@ -38,9 +39,8 @@ const (
 	standardPER = "standard PER"
 	freshPER    = "freshness-aware"
 
-	uniformPER      = "uniform replay"
-	noWeights       = "no importance weights"
-	constantWeights = "beta 0.4 throughout" // freshness-aware: from 0.4 to 1
+	uniformPER = "uniform replay"
+	noWeights  = "no importance weights" // freshness-aware: from 0.4 to 1
 )
 
 // freshTau is the age decay of the freshness-aware arms, in versions.
@@ -91,6 +91,7 @@ func freshBase() run.Config {
 	// FreshPER's code stores rollouts at the largest priority; with age decay it recomputes all at the next iteration.
 	c.Replay.Entry, c.Replay.EntryUntil = replay.EnterMax, replay.UntilRefresh
 	c.Evaluate.Samples = 0
+	skipZeroVariance(&c)
 	return c
 }
 
@@ -108,7 +109,7 @@ func freshArithmetic() run.Config {
 func freshEasy() run.Config {
 	c := freshBase()
 	c.Warmup.Steps, c.Warmup.Until = 5000, 0.9
-	c.Learner.LearningRate = 2e-4 // at a higher rate it unlearns what it knows
+	c.Learner.LearningRate = 2e-4
 	c.Evaluate.Every, c.Evaluate.Target, c.Budget.Compute = 5, 0.95, 100
 	return c
 }
@@ -149,35 +150,46 @@ func freshSearch() run.Config {
 	return c
 }
 
+// ratePilot chooses the learning rate of a task, for on-policy training.
+func (t freshTask) ratePilot(o Options) Pilot {
+	c := t.config()
+	c.Replay = run.Default().Replay
+	c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
+	return ratePilot(freshName(t.name, onPolicy), rehearsed(o, c))
+}
+
+func freshPilots(o Options) (list []Pilot) {
+	for _, t := range freshTasks() {
+		list = append(list, t.ratePilot(o))
+	}
+	return append(list, tauPilot(o))
+}
+
 func freshnessArms(o Options) []Arm {
 	var arms []Arm
-	add := func(name string, c run.Config, change func(*run.Replay)) {
+	add := func(t freshTask, method string, change func(*run.Replay)) {
+		c := withRate(t.config(), o.choice(t.ratePilot(o)).Config.Learner.LearningRate)
 		change(&c.Replay)
-		arms = append(arms, Arm{name, rehearsed(o, c)})
+		arms = append(arms, Arm{freshName(t.name, method), rehearsed(o, c)})
 	}
 	for _, t := range freshTasks() {
-		add(freshName(t.name, onPolicy), t.config(), func(r *run.Replay) {
-			*r = run.Default().Replay
-			r.Sampler, r.Capacity = "fifo", 0
-		})
-		add(freshName(t.name, standardPER), t.config(),
+		arms = append(arms, Arm{freshName(t.name, onPolicy), o.choice(t.ratePilot(o)).Config})
+		add(t, standardPER,
 			func(r *run.Replay) { r.AgeDecay, r.EntryUntil = replay.Versions(math.Inf(1)), replay.UntilReplay })
-		add(freshName(t.name, freshPER), t.config(), func(*run.Replay) {})
+		add(t, freshPER, func(*run.Replay) {})
 	}
 	t := freshTasks()[0]
-	add(freshName(t.name, uniformPER), t.config(), func(r *run.Replay) {
+	add(t, uniformPER, func(r *run.Replay) {
 		mix, capacity := r.Mix, r.Capacity
 		*r = run.Default().Replay
 		r.Sampler, r.Mix, r.Capacity = uniform, mix, capacity
 	})
 	for _, tau := range freshTaus() {
 		if tau != freshTau {
-			add(tauArmName(tau), t.config(), func(r *run.Replay) { r.AgeDecay = tau })
+			add(t, tauName(tau), func(r *run.Replay) { r.AgeDecay = tau })
 		}
 	}
-	add(freshName(t.name, noWeights), t.config(),
-		func(r *run.Replay) { r.ImportanceBeta, r.ImportanceAnneal = new(0.0), new(0) })
-	add(freshName(t.name, constantWeights), t.config(), func(r *run.Replay) { r.ImportanceAnneal = new(0) })
+	add(t, noWeights, func(r *run.Replay) { r.ImportanceBeta, r.ImportanceAnneal = new(0.0), new(0) })
 	return arms
 }
 
@@ -201,7 +213,7 @@ func (f *Found) freshRuns(easy bool) []freshRuns {
 
 // tauPilot chooses between the two τ in the middle.
 func tauPilot(o Options) Pilot {
-	p := Pilot{Name: "age decay τ", of: "mean of the last three evaluations", by: settled}
+	p := Pilot{Name: "age decay τ", of: lastThree, by: settled, stage: 1}
 	for _, a := range freshnessArms(o) {
 		if a.Name == tauArmName(freshTaus()[1]) || a.Name == tauArmName(freshTaus()[2]) {
 			p.Arms = append(p.Arms, a)
@@ -317,11 +329,11 @@ func (f *Found) freshnessPage(tasks []freshRuns, taus []Runs) []results.Section 
 	}
 	task := tasks[0]
 	x := inUpdates(task.fresh.Arm)
-	weights := []Runs{f.Of(freshName(task.name, noWeights)), f.Of(freshName(task.name, constantWeights)), task.fresh}
+	weights := []Runs{f.Of(freshName(task.name, noWeights)), task.fresh}
 	uniform := f.Of(freshName(task.name, uniformPER))
 	drawn := append(namedLines(1, func(i int) string { return tauName(freshTaus()[i]) }, taus...),
 		line{Runs: uniform, name: uniformPER, colour: 5, dashed: true}, line{Runs: task.on, name: onPolicy, colour: 0})
-	all := slices.Concat([]Runs{task.on, task.standard, uniform}, taus, weights[:2])
+	all := slices.Concat([]Runs{task.on, task.standard, uniform}, taus, weights[:1])
 	return append(sections,
 		results.Section{
 			Title: "How fast to forget",

@@ -18,7 +18,7 @@ func freshAsClaimed(arm string, part float64) float64 {
 	levels := map[string]float64{
 		onPolicy: 0.2, standardPER: 0.1, freshPER: 0.4, uniformPER: 0.3, tauName(10): 0.3, tauName(1000): 0.38,
 		tauName(replay.Versions(math.Inf(1))): 0.28,
-		noWeights:                             0.4, constantWeights: 0.4,
+		noWeights:                             0.4,
 	}
 	if method == noWeights && part > 0.75 && part < 0.85 {
 		return 0.1
@@ -35,7 +35,7 @@ func freshReversed(arm string, part float64) float64 {
 	levels := map[string]float64{
 		onPolicy: 0.3, standardPER: 0.5, freshPER: 0.1, uniformPER: 0.3, tauName(10): 0.25, tauName(1000): 0.1,
 		tauName(replay.Versions(math.Inf(1))): 0.25,
-		noWeights:                             0.3, constantWeights: 0.1,
+		noWeights:                             0.3,
 	}
 	if method == freshPER && part > 0.75 && part < 0.85 {
 		return 0

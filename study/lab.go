@@ -228,6 +228,16 @@ func (a Arm) atRate(rate float64, plain run.Config) Arm {
 	return Arm{rateName(a.Name, rate), withRate(plain, rate)}
 }
 
+// ratePilot chooses between a configuration's learning rate, half of it and twice as much.
+func ratePilot(name string, c run.Config) Pilot {
+	p := Pilot{Name: "learning rate, " + name, of: overTheRun, by: meanOver(1)}
+	for _, times := range []float64{1, 0.5, 2} {
+		rate := times * c.Learner.LearningRate
+		p.Arms = append(p.Arms, Arm{rateName(name, rate), withRate(c, rate)})
+	}
+	return p
+}
+
 func rateName(name string, rate float64) string { return fmt.Sprintf("%s, rate %g", name, rate) }
 
 func withRate(c run.Config, rate float64) run.Config {

@@ -67,8 +67,11 @@ func (a Runs) crashes() int {
 	return n
 }
 
-// overTheRun is meanOver(1) in words.
-const overTheRun = "mean pass@1 over the run"
+// overTheRun is meanOver(1) in words, and lastThree settled.
+const (
+	overTheRun = "mean pass@1 over the run"
+	lastThree  = "mean of the last three evaluations"
+)
 
 // meanOver returns the mean accuracy over the first share, in (0, 1], of the budget. It tells how fast a run learns
 // without a target.

@@ -19,9 +19,10 @@ func offPolicyGRPO() Study {
 			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the " +
 				"policy every 50 batches, and the same compute for all. [OG] trains models of 0.5 and 1.5 billion " +
 				"parameters on GSM8K and DeepScaleR, one seed each.",
-			"The learning rate of (1,10) is chosen before, since ten updates on a batch move the policy ten times.",
+			"The learning rate is the best of three for (1,1), and for (1,10), whose ten updates on a batch move the policy " +
+				"ten times, the best of three lower ones.",
 		},
-		Pilots: func(o Options) []Pilot { return []Pilot{slowPilot(o)} }, Arms: grpoArms, Judge: judgeOffPolicyGRPO,
+		Pilots: grpoPilots, Arms: grpoArms, Judge: judgeOffPolicyGRPO,
 	}
 }
 
@@ -59,10 +60,18 @@ func slowPilot(o Options) Pilot {
 	return p
 }
 
+// grpoPilots choose the learning rate of (1,1), which is that of all but (1,10), and the one of (1,10).
+func grpoPilots(o Options) []Pilot {
+	return []Pilot{ratePilot(og11, grpoConfig(o, 1, 1, false)), slowPilot(o)}
+}
+
 func grpoArms(o Options) []Arm {
+	plain := o.choice(grpoPilots(o)[0])
+	at := func(v int, masked bool) run.Config {
+		return withRate(grpoConfig(o, v, 1, masked), plain.Config.Learner.LearningRate)
+	}
 	return []Arm{
-		{og11, grpoConfig(o, 1, 1, false)}, {og11Masked, grpoConfig(o, 1, 1, true)},
-		{og101, grpoConfig(o, 10, 1, false)}, {og101Masked, grpoConfig(o, 10, 1, true)},
+		{og11, plain.Config}, {og11Masked, at(1, true)}, {og101, at(10, false)}, {og101Masked, at(10, true)},
 		{og110, o.choice(slowPilot(o)).Config},
 	}
 }

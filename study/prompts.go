@@ -22,10 +22,10 @@ func prompts() Study {
 			"With filled batches (DAPO's dynamic sampling) groups of zero variance are dropped and others are generated " +
 				"until the batch is full, which saves rollouts if better prompts are asked. Dropped rollouts count as " +
 				"compute.",
-			"Three controls follow: training on 32 fixed prompts, training on random rewards, and filled batches with " +
+			"All arms have the learning rate that was best without prompt replay. Three controls follow: training on 32 fixed prompts, training on random rewards, and filled batches with " +
 				"rollouts so cheap that generation is not the bottleneck.",
 		},
-		Arms: promptArms, Judge: judgePrompts,
+		Pilots: func(o Options) []Pilot { return []Pilot{promptPilot(o)} }, Arms: promptArms, Judge: judgePrompts,
 	}
 }
 
@@ -95,6 +95,7 @@ func promptBase() run.Config {
 	c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
 	c.Evaluate.Every, c.Evaluate.Target, c.Evaluate.Samples = 15, 0.45, 0
 	c.Budget.Compute = 300
+	skipZeroVariance(&c)
 	return c
 }
 
@@ -112,6 +113,9 @@ func filled(c run.Config) run.Config {
 	return c
 }
 
+// promptPilot chooses the learning rate of all arms.
+func promptPilot(o Options) Pilot { return ratePilot(allPrompts, rehearsed(o, promptBase())) }
+
 func promptArms(o Options) []Arm {
 	few, random := promptBase(), promptBase()
 	few.Prompts.Limit = fixedPrompts
@@ -125,7 +129,7 @@ func promptArms(o Options) []Arm {
 		Arm{cheapPlain, cheapRollouts()}, Arm{cheapFilled, filled(cheapRollouts())},
 		Arm{cheapReplay, filled(promptDefaults().set(cheapRollouts()))})
 	for i := range arms {
-		arms[i].Config = rehearsed(o, arms[i].Config)
+		arms[i].Config = rehearsed(o, withRate(arms[i].Config, o.choice(promptPilot(o)).Config.Learner.LearningRate))
 	}
 	return arms
 }
