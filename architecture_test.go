@@ -24,6 +24,7 @@ const module = "github.com/reprise-rl/reprise"
 func mayImport() map[string][]string {
 	return map[string][]string{
 		"option":     nil,
+		"configs":    nil,
 		"internal":   nil,
 		"rollout":    nil,
 		"advantage":  nil,
@@ -57,7 +58,7 @@ func shared() []string { return []string{"option", "internal"} }
 
 // onlyStandard lists the parts that import the standard library and nothing else, but for what exceptions allow.
 func onlyStandard() []string {
-	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task"}
+	return []string{"option", "configs", "internal", "rollout", "advantage", "results", "design", "task"}
 }
 
 // exceptions are the packages of such parts that may import modules all the same, by what their paths begin with.

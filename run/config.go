@@ -224,7 +224,7 @@ type Baseline struct {
 	LearningRate float64 `yaml:"learning_rate"` // the baseline's [learner.learning_rate]
 }
 
-// Default is the built-in experiment: addition below 100 on six workers and two trainers.
+// Default has the default of every key. Its experiment is addition below 100 on six workers and two trainers.
 func Default() Config {
 	return Config{
 		tasks:    &taskCache{},

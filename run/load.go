@@ -18,22 +18,27 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// Load reads a configuration: the built-in one, changed by a file if one is named, then by assignments key=value. It
+// Load reads a configuration: the defaults, changed by a YAML file if one is named, then by assignments key=value. It
 // reports every problem at once.
 func Load(path string, assignments []string) (Config, error) {
-	c := Default()
-	var errs []error
-	if path != "" {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return c, fmt.Errorf("read the configuration: %w", err)
-		}
-		if err := decode(text, &c); err != nil {
-			errs = append(errs, err)
-		}
+	if path == "" {
+		return Parse(nil, assignments)
 	}
-	errs = append(errs, c.assign(assignments), c.Validate())
-	return c, errors.Join(errs...)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("read the configuration: %w", err)
+	}
+	return Parse(text, assignments)
+}
+
+// Parse is Load of a file's text, which may be nil.
+func Parse(text []byte, assignments []string) (Config, error) {
+	c := Default()
+	var decoded error
+	if text != nil {
+		decoded = decode(text, &c)
+	}
+	return c, errors.Join(decoded, c.assign(assignments), c.Validate())
 }
 
 // LoadFolder reads the configuration of a run's folder to resume it, with assignments that may change its budget only:

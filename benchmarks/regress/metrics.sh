@@ -20,7 +20,7 @@ new=$(program "$2" new)
 # A small model and few updates, enough to exercise every part of the configuration.
 short="--set warmup.steps=30 --set warmup.until=0 --set budget.updates=8 --set budget.compute=0 --set evaluate.samples=0
 	--set pipeline.batch=64 --set policy.hidden=32 --set policy.intermediate=64"
-laboratory="--set pipeline.group=8 --set replay.capacity=256"
+laboratory="-c /dev/null --set pipeline.group=8 --set replay.capacity=256"
 
 train() { # train PROGRAM SIDE NAME FLAGS…: prints the path of the metrics
 	local program=$1 out="$folder/$3.$2"
@@ -48,7 +48,7 @@ compare() { # compare NAME FLAGS…
 {
 	compare async $laboratory
 	compare sync $laboratory --set pipeline.mode=sync
-	compare queue --set replay.sampler=fifo --set replay.capacity=0
+	compare queue -c /dev/null --set replay.sampler=fifo --set replay.capacity=0
 	compare prioritized $laboratory --set replay.sampler=prioritized --set replay.age_decay=50
 	compare mix $laboratory --set replay.mix=1
 	compare prompts -c configs/prompts.yaml --set pipeline.batch=64 --set prompts.cooldown=1

@@ -38,7 +38,7 @@ type designCommand struct {
 	From          []string `sep:"none" help:"Measure all three in a run folder of reprise train; repeat it for several seeds."`
 
 	GPUs         *int `name:"gpus" help:"GPUs to divide into workers and trainers; those of --workers and --trainers, or of --from, or 8."`
-	Batch        *int `help:"Rollouts per update over all trainers; 1024, as in reprise train, or that of --from."`
+	Batch        *int `help:"Rollouts per update over all trainers; 3840, as in reprise train, or that of --from."`
 	Group        *int `help:"Rollouts per prompt; 8, as in reprise train, or that of --from."`
 	MostCapacity *int `help:"The most rollouts that the buffer may hold; 64 batches by default."`
 
@@ -191,7 +191,7 @@ func (c *designCommand) base() (config run.Config, file string, err error) {
 	if len(c.From) > 0 {
 		file = filepath.Join(c.From[0], results.ConfigFile)
 	}
-	if config, err = run.Load(file, nil); err != nil {
+	if config, err = loadConfig(file, nil); err != nil {
 		return config, file, fmt.Errorf("--from: %w", err)
 	}
 	return config, file, nil
@@ -291,7 +291,7 @@ func setCommand(r *design.Recommendation, base run.Config, file string) {
 		r.Command += " -c " + shellWord(file)
 	}
 	r.Command += " --set " + strings.Join(set, " --set ")
-	_, r.Refused = run.Load(file, set)
+	_, r.Refused = loadConfig(file, set)
 }
 
 // trial returns the schedule without what the recommendation decides. Without --sim it refuses the flags of a schedule.

@@ -76,6 +76,7 @@ func TestDesignShowsTheTheoryWhereNoConfigurationRuns(t *testing.T) {
 		"most_capacity: 65536: want 102400 or more": {"--rollout-cost", "0.01"},
 		"a longer profile":                          {"--profile=" + profiled(t, "1")},
 	} {
+		flags = append(flags, "--batch", "1024")
 		got := call(t, "", append([]string{"design"}, flags...)...)
 		if got.code == 0 || !strings.Contains(got.stdout, "\noptimum of the theory") ||
 			strings.Contains(got.stdout, "configuration for") ||
@@ -89,7 +90,7 @@ func TestDesignShowsTheTheoryWhereNoConfigurationRuns(t *testing.T) {
 			t.Errorf("design --json %v: exit code %d, %s", flags, got.code, got.stdout)
 		}
 	}
-	enough := call(t, "", "design", "--rollout-cost", "0.01", "--most-capacity", "102400")
+	enough := call(t, "", "design", "--rollout-cost", "0.01", "--batch", "1024", "--most-capacity", "102400")
 	if enough.code != 0 || !strings.Contains(enough.stdout, "workers, trainers  4, 4") {
 		t.Errorf("with the capacity that the error names: exit code %d\n%s%s", enough.code, enough.stdout,
 			enough.stderr)
@@ -147,7 +148,7 @@ func TestTheCommandThatDesignPrintsRunsTheConfiguration(t *testing.T) {
 	} {
 		d, text := designedBy(t, args...), succeeds(t, "", append([]string{"design"}, args...)...)
 		set := assigned(text[strings.Index(text, "\nrun it"):])
-		config, err := run.Load("", set)
+		config, err := loadConfig("", set)
 		if err != nil {
 			t.Errorf("%v: the laboratory refuses %q: %v", args, set, err)
 			continue
@@ -224,7 +225,7 @@ func TestDesignMeasuresARunAndRecommendsAChangeOfItsConfiguration(t *testing.T) 
 
 func TestDesignIsFedByTheGradientsOfARun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	train := []string{"train", "-q", "--out", dir}
+	train := []string{"train", "-q", "-c", os.DevNull, "--out", dir}
 	for _, set := range []string{
 		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
 		"policy.positions=32", "task.max=10", "task.held_out=20", "warmup.steps=200", "warmup.batch=32",

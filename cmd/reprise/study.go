@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/report"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
@@ -49,6 +50,9 @@ func (c *studyCommand) Run(ctx context.Context) error {
 		}
 		studies = []study.Study{s}
 	}
+	whileRunning, end := context.WithCancel(ctx)
+	defer end()
+	go limits.BoundGarbage(whileRunning, leastGarbage)
 	for _, s := range studies {
 		if err := c.carryOut(ctx, s); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/configs"
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/report"
@@ -21,7 +22,7 @@ const leastGarbage = 256 << 20
 
 // trainCommand trains one run, or compares a run with its no-replay baseline.
 type trainCommand struct {
-	Config  file       `short:"c" help:"YAML file. Keys it leaves out have the built-in values: addition below 100."`
+	Config  file       `short:"c" help:"YAML file; keys that it leaves out have their defaults. Without it: configs/addition.yaml, which is built in."`
 	Set     []string   `sep:"none" help:"Set one key by KEY=VALUE, for example replay.capacity=2048; may be repeated."`
 	Seed    *uint64    `help:"Random seed; short for --set seed=N."`
 	Out     string     `default:"runs/latest" help:"Folder of the run."`
@@ -82,6 +83,14 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	return c.train(ctx, config)
 }
 
+// loadConfig reads a configuration, [configs.Addition] if none is named.
+func loadConfig(path string, assignments []string) (run.Config, error) {
+	if path == "" {
+		return run.Parse(configs.Addition, assignments)
+	}
+	return run.Load(path, assignments)
+}
+
 // load reads the configuration from -c and --set, or from the folder of the run to resume.
 func (c *trainCommand) load() (run.Config, error) {
 	set := c.Set
@@ -89,7 +98,7 @@ func (c *trainCommand) load() (run.Config, error) {
 		set = append(set, fmt.Sprintf("seed=%d", *c.Seed))
 	}
 	if !c.Resume {
-		return run.Load(string(c.Config), set)
+		return loadConfig(string(c.Config), set)
 	}
 	if c.Config != "" || c.Force {
 		return run.Config{}, errors.New("--resume uses the configuration in the folder: leave -c and --force out")

@@ -21,7 +21,7 @@ const smallUpdates = 250
 
 // small returns the arguments of a run that takes about a second and exercises every part.
 func small(dir string, more ...string) []string {
-	args := []string{"train", "--out", dir}
+	args := []string{"train", "-c", os.DevNull, "--out", dir} // the defaults of all keys
 	for _, assignment := range append([]string{
 		"policy.hidden=16", "policy.intermediate=24", "policy.layers=1", "policy.heads=2", "policy.kv_heads=1",
 		"policy.positions=32",

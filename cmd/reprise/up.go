@@ -109,7 +109,7 @@ func (c *upCommand) prepare() (*up, error) {
 		}
 		u.config, err = run.LoadFolder(c.Out, c.Set)
 	} else {
-		u.config, err = run.Load(string(c.Config), append(slices.Clone(c.Set), "pipeline.trainers=1"))
+		u.config, err = loadConfig(string(c.Config), append(slices.Clone(c.Set), "pipeline.trainers=1"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the configuration cannot be used:\n%w", err)
