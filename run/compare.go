@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 
 	"github.com/reprise-rl/reprise/option"
@@ -31,10 +32,15 @@ func (c Config) BaselineArm() Config {
 		b.Workers, b.Trainers = leastStalling(c.pipelineOptions())
 	}
 	c.Pipeline.Workers, c.Pipeline.Trainers = b.Workers, b.Trainers
+	_ = b.changeLearner(&c.Learner) // validate reports its errors
 	if b.LearningRate > 0 {
 		c.Learner.LearningRate = b.LearningRate
 	}
 	return c
+}
+
+func (b Baseline) changeLearner(l *Learner) error {
+	return decodeTree("baseline.learner", b.Learner, reflect.ValueOf(l).Elem())
 }
 
 // validate checks the section's ranges.
@@ -47,6 +53,9 @@ func (b Baseline) validate() error {
 		"a number together with trainers (%d), or 0 for both and the split that stalls least", b.Trainers)
 	p.Check(b.LearningRate >= 0, "baseline.learning_rate", b.LearningRate, "more than 0, or 0 for "+
 		"learner.learning_rate")
+	rate, given := b.Learner["learning_rate"]
+	p.Check(!given, "baseline.learner.learning_rate", rate, "none: set baseline.learning_rate")
+	p.Add(b.changeLearner(new(Learner)))
 	return p.Err()
 }
 

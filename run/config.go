@@ -13,8 +13,8 @@ import (
 	"github.com/reprise-rl/reprise/task"
 )
 
-// Config is the whole configuration of a run, as its YAML file spells it. [Default] is the laboratory's built-in
-// experiment; a file and --set change parts of it. The comments of the keys are the text of docs/reference.md.
+// Config is the whole configuration of a run, as its YAML file spells it. A file and --set change parts of [Default].
+// The comments of the keys are the text of docs/reference.md.
 type Config struct {
 	Name       string         `yaml:"name"` // shown in reports
 	Seed       uint64         `yaml:"seed"` // seeds all randomness but that of the start (warmup.seed)
@@ -222,9 +222,11 @@ type Baseline struct {
 	Workers      int     `yaml:"workers"`
 	Trainers     int     `yaml:"trainers"`      // GPUs that train [as workers]
 	LearningRate float64 `yaml:"learning_rate"` // the baseline's [learner.learning_rate]
+	// learner keys for the baseline only, such as {clip_high: 0.4}
+	Learner map[string]any `yaml:"learner,omitempty"`
 }
 
-// Default has the default of every key. Its experiment is addition below 100 on six workers and two trainers.
+// Default returns every key at its default: addition below 100, six workers, two trainers.
 func Default() Config {
 	return Config{
 		tasks:    &taskCache{},

@@ -294,6 +294,33 @@ func TestTheBaselineUsesEachBatchOnce(t *testing.T) {
 	}
 }
 
+func TestTheBaselineLearnsInItsOwnWay(t *testing.T) {
+	c, err := Load("", []string{"learner.objective=asymre", "baseline.learning_rate=0.001",
+		"baseline.learner={objective: grpo, clip_high: 0.4}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm := c.BaselineArm()
+	if l := arm.Learner; l.Objective != "grpo" || l.ClipHigh != 0.4 || l.LearningRate != 0.001 {
+		t.Errorf("the baseline learns by %+v", l)
+	}
+	if c.Learner.Objective != "asymre" || c.Learner.ClipHigh != 0 {
+		t.Errorf("the run learns by %+v", c.Learner)
+	}
+	if err := arm.Validate(); err != nil {
+		t.Error(err)
+	}
+	for wrong, want := range map[string]string{
+		"baseline.learner={clip: {}}":              "baseline.learner.clip: ",
+		"baseline.learner={clip_hihg: 0.4}":        "baseline.learner.clip_hihg: unknown key: want ",
+		"baseline.learner={learning_rate: 0.0004}": "baseline.learner.learning_rate: 0.0004: want none: set baseline.learning_rate",
+	} {
+		if _, err := Load("", []string{wrong}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", wrong, err, want)
+		}
+	}
+}
+
 // The three schedules of [OG], scaled down: the versions of what each update learned from.
 func TestTheSchedulesOfTheShippedConfigurationsAreThoseOfAlgorithmOne(t *testing.T) {
 	for name, want := range map[string]struct {

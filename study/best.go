@@ -34,16 +34,14 @@ type variant struct {
 
 // ways returns what may be drawn and trained on. Those with a buffer only, if there is one.
 func ways(buffer bool) []variant {
-	fill := func(c *run.Config) { // the limit is for the first batches of a rehearsal
-		c.Pipeline.FilterGroups, c.Pipeline.MaxGenBatches = true, 100
-	}
-	again := promptSetting{promptDefaults().fraction, 1, promptDefaults().maxReuse} // a run has few updates to wait for
+	again := promptDefaults()
+	again.cooldown = 1 // runs are short: a cooldown of 5 updates is too long
+	fill := func(c *run.Config) { *c = filled(*c) }
 	list := []variant{
 		{name: "plain", change: func(*run.Config) {}},
 		{name: "filled batches", change: fill},
 		{name: "filled batches, prompt replay", change: func(c *run.Config) {
-			fill(c)
-			*c = again.set(*c)
+			*c = filled(again.set(*c))
 		}},
 	}
 	if !buffer {

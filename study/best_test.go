@@ -2,11 +2,40 @@ package study
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
 )
+
+// What `reprise train --compare` runs without a configuration is what the archived study chose on addition.
+func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
+	built, err := run.Load("../configs/addition.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(archives(t), func(a *results.Archive) bool { return a.Study == best().Name })
+	if i < 0 {
+		t.Fatal("docs/studies has no archive of best")
+	}
+	_, found := archivedStudy(t, archives(t)[i])
+	for name, config := range map[string]run.Config{tunedReplay: built, tunedQueue: built.BaselineArm()} {
+		config.Task["held_out"] = labHeldOut // of which a fifth chooses
+		got, err := newJob(Arm{name, config}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := newJob(found.Of("addition"+name).Arm, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.digest != want.digest {
+			t.Errorf("addition%s: configs/addition.yaml has %+v, the winner is %+v", name, got.config, want.config)
+		}
+	}
+}
 
 // Each stage builds on what the ones before chose, and the arms that are judged on the last.
 func TestTheTournamentBuildsOnWhatWasChosen(t *testing.T) {

@@ -120,9 +120,9 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		k.HowMeasured = append(k.HowMeasured, "The noise scale is not known: the fresh rollouts are too few to tell the "+
 			"gradient from 0.")
 	default:
-		text := fmt.Sprintf("The noise scale is %s rollouts: in the gradient of a batch of so many, noise equals signal. The "+
-			"larger the batch is against that, the less its noise limits learning, and the more further updates on the same "+
-			"rollouts can teach.", medianIQR(scales))
+		text := fmt.Sprintf("The noise scale is %s rollouts: in the gradient of a batch of that size, noise equals signal. "+
+			"The larger the batch relative to this scale, the less noise limits learning, and the more further updates on "+
+			"the same rollouts can teach.", medianIQR(scales))
 		if of < len(used) {
 			text += fmt.Sprintf(" In %d of %d runs it was too large to be measured.", len(used)-of, len(used))
 		}

@@ -20,12 +20,12 @@ func corrections() Study {
 				"nothing but its age and its precision differs; by the queue alone it is 1.4 versions old. At 256 the first " +
 				"256 of 512 updates learn from rollouts of the base model. Each correction is tried by itself: GRPO's clip on " +
 				"π/b; the log-probs recomputed by the trainer and nothing corrected (“unweighted”, the default of several " +
-				"trainers); these weighted by truncated k; and masks, OPSM, M2PO, DPPO and CISPO. M2PO, DPPO and the token mask " +
-				"are tried without GRPO's clip, which they replace. M2PO's forward pass costs nothing here, so that all arms " +
-				"have as many updates.",
-			"The task is additions below 50, from a warm start at pass@1 0.3. The clip, truncated weights, M2PO, DPPO and " +
-				"CISPO have a learning rate or a bound chosen where rollouts are oldest: one of the two is changed, the other " +
-				"is 3e-4 or the default. The others have their default bounds and the learning rate of the clip.",
+				"trainers); the same, each token weighted by p/b, truncated; and masks, OPSM, M2PO, DPPO and CISPO. M2PO, DPPO " +
+				"and the token mask are tried without GRPO's clip, which they replace. M2PO's forward pass costs nothing here, " +
+				"so that all arms make the same number of updates.",
+			"The task is additions below 50, from a warm start at pass@1 0.3. The clip, the unweighted loss, truncated weights, " +
+				"M2PO, DPPO and CISPO are tuned at staleness 256, by three learning rates at the default bound and by two " +
+				"other bounds at the first rate. The masks and OPSM have the clip's settings.",
 		},
 		Pilots: correctionPilots, Arms: correctionArms, Judge: judgeCorrections,
 	}
@@ -34,7 +34,7 @@ func corrections() Study {
 // method is a way to learn from rollouts of other policies.
 type method struct {
 	name   string
-	bounds []float64 // to choose from, the default first; empty: it is not tuned
+	bounds []float64 // to choose from, the default first; empty: it has the settings of the clip
 	change func(l *run.Learner, bound float64)
 	step   string // the name of its correction in metrics; empty: it has none
 }
@@ -57,7 +57,7 @@ func methods() []method {
 	}
 	return []method{
 		{clipped, []float64{0.2, 0.1, 0.4}, func(l *run.Learner, e float64) { l.ClipLow, l.ClipHigh = e, e }, ""},
-		{unweighted, nil, func(l *run.Learner, _ float64) { l.Proximal = string(objective.ProximalUnweighted) }, ""},
+		{unweighted, []float64{0}, func(l *run.Learner, _ float64) { l.Proximal = string(objective.ProximalUnweighted) }, ""},
 		{truncated, []float64{2, 1.2, 5}, func(l *run.Learner, high float64) {
 			l.Proximal = string(objective.ProximalRecompute)
 			correct(l, objective.Correction{Kind: objective.Truncate, High: high})
@@ -96,12 +96,12 @@ func (c condition) String() string {
 
 func (c condition) arm(method string) string { return c.String() + ": " + method }
 
-// stale are the conditions without mismatch, in which workers are the longer behind, and rounded is the one with it.
+// stale lists the float32 conditions by rising staleness; rounded is the one whose engine differs from the trainer.
 func stale() []condition { return []condition{{0, policy.Full}, {32, policy.Full}, {256, policy.Full}} }
 
 func rounded() condition { return condition{0, policy.Int8} }
 
-// oldest is the condition in which methods are tuned, and all are tried.
+// oldest is the stalest condition. Methods are tuned there, and all of them run there.
 func oldest() condition { return stale()[len(stale())-1] }
 
 // of returns the methods tried in a condition.
@@ -163,13 +163,13 @@ func (m method) pilot(o Options) Pilot {
 	return p
 }
 
-// learner is that which a method's pilot chose. A method without one has the learning rate of the clip.
+// learner returns what the method's pilot chose. A method without a pilot changes what the clip's chose.
 func (m method) learner(o Options) run.Learner {
 	if len(m.bounds) > 0 {
 		return o.choice(m.pilot(o)).Config.Learner
 	}
-	l := run.Default().Learner
-	l.LearningRate = methods()[0].learner(o).LearningRate
+	clip := methods()[0]
+	l := clip.learner(o)
 	m.change(&l, 0)
 	return l
 }
@@ -215,7 +215,7 @@ func judgeCorrections(f *Found) (Judgement, error) {
 		{
 			source: "M2PO", text: "With M2PO rollouts of 256 versions ago train as well as fresh ones.",
 			by:       difference(f.Of(old.arm(m2po)), f.Of(fresh.arm(m2po)), settled).is(atLeast(-alike)),
-			measured: settledMean + "of M2PO at staleness 256 less that at 0",
+			measured: settledMean + "of M2PO at staleness 256, where it was tuned, less that at 0",
 			more: fmt.Sprintf("With GRPO's clip: %s. M2PO less the clip, both at 256: %s.",
 				difference(f.Of(old.arm(clipped)), f.Of(fresh.arm(clipped)), settled),
 				difference(f.Of(old.arm(m2po)), f.Of(old.arm(clipped)), settled)),

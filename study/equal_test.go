@@ -9,8 +9,8 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// asksForADifference reports whether a claim is neither true nor false of arms that all do the same: whoever decides it
-// then is wrong. The claim is of arms with the very same runs: what compares them is 0, and so is the bound of the rule.
+// asksForADifference reports whether a claim must stay undecided when all arms are the same: its estimate is then the
+// bound of its rule. The claim is of arms with the very same runs.
 func (c claim) asksForADifference() bool {
 	return !c.check && len(c.by) > 0 && !slices.ContainsFunc(c.by, func(t test) bool {
 		same := 0.0
@@ -80,7 +80,7 @@ func archivedStudy(t *testing.T, a *results.Archive) (Study, *Found) {
 }
 
 // equalArms returns a study whose arms are all one of them, with its runs. Which arm, and which runs on each base model,
-// is up to pick, which returns a number below another.
+// is up to pick: pick(n) returns a number in [0, n).
 func equalArms(f *Found, pick func(n int) int) *Found {
 	equal, from := &Found{Options: f.Options}, f.Arms[pick(len(f.Arms))]
 	for _, a := range f.Arms {

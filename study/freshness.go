@@ -40,7 +40,7 @@ const (
 	freshPER    = "freshness-aware"
 
 	uniformPER = "uniform replay"
-	noWeights  = "no importance weights" // freshness-aware: from 0.4 to 1
+	noWeights  = "no importance weights" // the freshness-aware arm anneals their exponent from 0.4 to 1
 )
 
 // freshTau is the age decay of the freshness-aware arms, in versions.
@@ -155,7 +155,10 @@ func (t freshTask) ratePilot(o Options) Pilot {
 	c := t.config()
 	c.Replay = run.Default().Replay
 	c.Replay.Sampler, c.Replay.Capacity = "fifo", 0
-	return ratePilot(freshName(t.name, onPolicy), rehearsed(o, c))
+	c = rehearsed(o, c)
+	p := ratePilot(freshName(t.name, onPolicy), c, halfToTwice(c)...)
+	p.of, p.by = lastThree, settled // as in the claims
+	return p
 }
 
 func freshPilots(o Options) (list []Pilot) {
@@ -168,7 +171,7 @@ func freshPilots(o Options) (list []Pilot) {
 func freshnessArms(o Options) []Arm {
 	var arms []Arm
 	add := func(t freshTask, method string, change func(*run.Replay)) {
-		c := withRate(t.config(), o.choice(t.ratePilot(o)).Config.Learner.LearningRate)
+		c := withRate(t.config(), o.rate(t.ratePilot(o)))
 		change(&c.Replay)
 		arms = append(arms, Arm{freshName(t.name, method), rehearsed(o, c)})
 	}

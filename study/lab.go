@@ -228,15 +228,23 @@ func (a Arm) atRate(rate float64, plain run.Config) Arm {
 	return Arm{rateName(a.Name, rate), withRate(plain, rate)}
 }
 
-// ratePilot chooses between a configuration's learning rate, half of it and twice as much.
-func ratePilot(name string, c run.Config) Pilot {
+// ratePilot chooses a learning rate by the mean accuracy over the run.
+func ratePilot(name string, c run.Config, rates ...float64) Pilot {
 	p := Pilot{Name: "learning rate, " + name, of: overTheRun, by: meanOver(1)}
-	for _, times := range []float64{1, 0.5, 2} {
-		rate := times * c.Learner.LearningRate
+	for _, rate := range rates {
 		p.Arms = append(p.Arms, Arm{rateName(name, rate), withRate(c, rate)})
 	}
 	return p
 }
+
+// halfToTwice returns a configuration's learning rate, half of it and twice as much.
+func halfToTwice(c run.Config) []float64 {
+	rate := c.Learner.LearningRate
+	return []float64{rate, rate / 2, 2 * rate}
+}
+
+// rate is the learning rate that a pilot chose.
+func (o Options) rate(p Pilot) float64 { return o.choice(p).Config.Learner.LearningRate }
 
 func rateName(name string, rate float64) string { return fmt.Sprintf("%s, rate %g", name, rate) }
 

@@ -19,10 +19,10 @@ func offPolicyGRPO() Study {
 			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the " +
 				"policy every 50 batches, and the same compute for all. [OG] trains models of 0.5 and 1.5 billion " +
 				"parameters on GSM8K and DeepScaleR, one seed each.",
-			"The learning rate is the best of three for (1,1), and for (1,10), whose ten updates on a batch move the policy " +
-				"ten times, the best of three lower ones.",
+			"One learning rate, the best of three for (1,1), serves all arms but (1,10), whose ten updates on a batch move the " +
+				"policy ten times. It has the best of 1e-4, 2e-4 and 6e-4.",
 		},
-		Pilots: grpoPilots, Arms: grpoArms, Judge: judgeOffPolicyGRPO,
+		Pilots: func(o Options) []Pilot { return []Pilot{plainPilot(o), slowPilot(o)} }, Arms: grpoArms, Judge: judgeOffPolicyGRPO,
 	}
 }
 
@@ -51,27 +51,23 @@ func grpoConfig(o Options, v, i int, masked bool) run.Config {
 	return rehearsed(o, c)
 }
 
-// slowPilot chooses the learning rate of (1,10).
-func slowPilot(o Options) Pilot {
-	p := Pilot{Name: "learning rate of (1,10)", of: overTheRun, by: meanOver(1)}
-	for _, rate := range []float64{6e-4, 2e-4, 1e-4} {
-		p.Arms = append(p.Arms, Arm{rateName(og110, rate), withRate(grpoConfig(o, 1, 10, false), rate)})
-	}
-	return p
+// plainPilot chooses the learning rate of (1,1), which all other arms but (1,10) have too.
+func plainPilot(o Options) Pilot {
+	c := grpoConfig(o, 1, 1, false)
+	return ratePilot(og11, c, halfToTwice(c)...)
 }
 
-// grpoPilots choose the learning rate of (1,1), which is that of all but (1,10), and the one of (1,10).
-func grpoPilots(o Options) []Pilot {
-	return []Pilot{ratePilot(og11, grpoConfig(o, 1, 1, false)), slowPilot(o)}
+// slowPilot chooses the learning rate of (1,10).
+func slowPilot(o Options) Pilot {
+	return ratePilot(og110, grpoConfig(o, 1, 10, false), 6e-4, 2e-4, 1e-4)
 }
 
 func grpoArms(o Options) []Arm {
-	plain := o.choice(grpoPilots(o)[0])
 	at := func(v int, masked bool) run.Config {
-		return withRate(grpoConfig(o, v, 1, masked), plain.Config.Learner.LearningRate)
+		return withRate(grpoConfig(o, v, 1, masked), o.rate(plainPilot(o)))
 	}
 	return []Arm{
-		{og11, plain.Config}, {og11Masked, at(1, true)}, {og101, at(10, false)}, {og101Masked, at(10, true)},
+		{og11, at(1, false)}, {og11Masked, at(1, true)}, {og101, at(10, false)}, {og101Masked, at(10, true)},
 		{og110, o.choice(slowPilot(o)).Config},
 	}
 }

@@ -107,14 +107,17 @@ func cheapRollouts() run.Config {
 }
 
 // filled drops groups of zero variance and generates until the batch is full. The limit is for the first batches of a
-// rehearsal, whose policy hardly answers right.
+// rehearsal, whose policy rarely answers right.
 func filled(c run.Config) run.Config {
 	c.Pipeline.FilterGroups, c.Pipeline.MaxGenBatches = true, 100
 	return c
 }
 
 // promptPilot chooses the learning rate of all arms.
-func promptPilot(o Options) Pilot { return ratePilot(allPrompts, rehearsed(o, promptBase())) }
+func promptPilot(o Options) Pilot {
+	c := rehearsed(o, promptBase())
+	return ratePilot(allPrompts, c, halfToTwice(c)...)
+}
 
 func promptArms(o Options) []Arm {
 	few, random := promptBase(), promptBase()
@@ -129,7 +132,7 @@ func promptArms(o Options) []Arm {
 		Arm{cheapPlain, cheapRollouts()}, Arm{cheapFilled, filled(cheapRollouts())},
 		Arm{cheapReplay, filled(promptDefaults().set(cheapRollouts()))})
 	for i := range arms {
-		arms[i].Config = rehearsed(o, withRate(arms[i].Config, o.choice(promptPilot(o)).Config.Learner.LearningRate))
+		arms[i].Config = rehearsed(o, withRate(arms[i].Config, o.rate(promptPilot(o))))
 	}
 	return arms
 }

@@ -113,7 +113,7 @@ func (s *soaker) begin(ctx context.Context) (err error) {
 func (s *soaker) work(ctx context.Context) error {
 	watched, done := context.WithTimeout(ctx, s.For)
 	defer done()
-	ctx, cancel := context.WithCancel(ctx) // without a deadline, which calls would pass on to the service
+	ctx, cancel := context.WithCancel(ctx) // no deadline here: calls would send it to the service
 	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() { s.proxy.serve(ctx) })

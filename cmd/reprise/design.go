@@ -286,6 +286,9 @@ func setCommand(r *design.Recommendation, base run.Config, file string) {
 	if replay.Sampler(base.Replay.Sampler).Consumes() {
 		set = append(set, "replay.sampler="+string(run.Default().Replay.Sampler))
 	}
+	if base.Replay.Retention == replay.KeepPositive { // the theory is of the newest rollouts
+		set = append(set, "replay.retention=fifo", "replay.positive_fraction=0")
+	}
 	r.Command = "reprise train"
 	if file != "" {
 		r.Command += " -c " + shellWord(file)

@@ -55,7 +55,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	go limits.BoundGarbage(whileRunning, leastGarbage)
 	for _, s := range studies {
 		if err := c.carryOut(ctx, s); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
 	return nil
