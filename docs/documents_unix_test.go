@@ -224,15 +224,19 @@ func TestABrokenDocumentIsRed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, design, _ := strings.Cut(string(doc), "```\n$ bin/reprise design\n")
+	const call = "```\n$ bin/reprise design --batch 1024\n"
+	_, design, shown := strings.Cut(string(doc), call)
+	if !shown {
+		t.Fatalf("docs/design.md has no block that begins with %q", call)
+	}
 	design, _, _ = strings.Cut(design, "```\n")
-	design = "```\n$ bin/reprise design\n" + design + "```\n"
+	design = call + design + "```\n"
 	for _, c := range []struct {
 		name, text, want string // of the problem; "" for none
 	}{
 		{"the real block", design, ""},
 		{"a digit of its output is another", strings.Replace(design, "J = 1.311", "J = 1.312", 1), "shows"},
-		{"its last line is missing", strings.Replace(design, "--set pipeline.rollout_cost=5.28\n", "\n", 1), "shows"},
+		{"its last line is missing", strings.Replace(design, "--set replay.positive_fraction=0\n", "\n", 1), "shows"},
 		{"a flag that does not exist", "```sh\nbin/reprise design --fleet 8\n```\n", "exit status"},
 		{"a verb that does not exist", "```sh\nbin/reprise dezign\n```\n", "exit status"},
 		{"a key that does not exist",
