@@ -364,9 +364,12 @@ func onSeed(arms []Runs, seed uint64, m measure) []float64 {
 // trend is the rank correlation of a measure with the arms' levels, seed by seed: 1 if it rises from each arm to the
 // next, −1 if it falls, 0 if it is the same for all. Seeds that an arm lacks are left out.
 func trend(arms []Runs, levels []float64, m measure) estimate {
-	return estimateOf("the rank correlation", times,
+	return estimateOf("the rank correlation", correlation,
 		func(seed uint64) float64 { return rankCorrelation(levels, onSeed(arms, seed, m)) }, arms...)
 }
+
+// correlation writes a rank correlation, or an end of its t interval, which may lie beyond 1.
+func correlation(v float64) string { return times(max(-1, min(v, 1))) }
 
 // rankCorrelation is Kendall's tau-b of two lists of the same length: 0 if one of them is constant, NaN if a value is
 // NaN.
