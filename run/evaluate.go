@@ -366,9 +366,9 @@ func byChance(problems int) adviser {
 	}
 }
 
-// bounds says what experts and chance make of the held-out prompts that an environment is tried on, with the luck of the
-// evaluations: what a policy is to be seen between. Nil where there is none: for tasks of one turn, and episodes that
-// are no Expert, or no Actor; and when ctx ends before they are known, as experts may search long for each turn.
+// bounds says what experts and chance make of the held-out prompts that an environment is tried on, with the luck of
+// the evaluations: what a policy is to be seen between. Nil where there is none: for tasks of one turn, and episodes
+// that are no Expert, or no Actor; and when ctx ends before they are known, as experts may search long for each turn.
 func bounds(ctx context.Context, t task.Task, problems []task.Prompt) (expert, chance *results.Bound) {
 	environment, ok := t.(task.Environment)
 	if !ok {

@@ -313,7 +313,7 @@ func TestTheBaselineLearnsInItsOwnWay(t *testing.T) {
 	for wrong, want := range map[string]string{
 		"baseline.learner={clip: {}}":              "baseline.learner.clip: ",
 		"baseline.learner={clip_hihg: 0.4}":        "baseline.learner.clip_hihg: unknown key: want ",
-		"baseline.learner={learning_rate: 0.0004}": "baseline.learner.learning_rate: 0.0004: want none: set baseline.learning_rate",
+		"baseline.learner={learning_rate: 0.0004}": "learning_rate: 0.0004: want none: set baseline.learning_rate",
 	} {
 		if _, err := Load("", []string{wrong}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", wrong, err, want)

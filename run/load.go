@@ -31,13 +31,10 @@ func Load(path string, assignments []string) (Config, error) {
 	return Parse(text, assignments)
 }
 
-// Parse is Load of a file's text, which may be nil.
+// Parse is Load of a file's text; an empty one changes nothing.
 func Parse(text []byte, assignments []string) (Config, error) {
 	c := Default()
-	var decoded error
-	if text != nil {
-		decoded = decode(text, &c)
-	}
+	decoded := decode(text, &c)
 	return c, errors.Join(decoded, c.assign(assignments), c.Validate())
 }
 

@@ -16,11 +16,12 @@ func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(archives(t), func(a *results.Archive) bool { return a.Study == best().Name })
+	all := archives(t)
+	i := slices.IndexFunc(all, func(a *results.Archive) bool { return a.Study == best().Name })
 	if i < 0 {
 		t.Fatal("docs/studies has no archive of best")
 	}
-	_, found := archivedStudy(t, archives(t)[i])
+	_, found := archivedStudy(t, all[i])
 	for name, config := range map[string]run.Config{tunedReplay: built, tunedQueue: built.BaselineArm()} {
 		config.Task["held_out"] = labHeldOut // of which a fifth chooses
 		got, err := newJob(Arm{name, config}, 1)

@@ -23,9 +23,9 @@ func corrections() Study {
 				"trainers); the same, each token weighted by p/b, truncated; and masks, OPSM, M2PO, DPPO and CISPO. M2PO, DPPO " +
 				"and the token mask are tried without GRPO's clip, which they replace. M2PO's forward pass costs nothing here, " +
 				"so that all arms make the same number of updates.",
-			"The task is additions below 50, from a warm start at pass@1 0.3. The clip, the unweighted loss, truncated weights, " +
-				"M2PO, DPPO and CISPO are tuned at staleness 256, by three learning rates at the default bound and by two " +
-				"other bounds at the first rate. The masks and OPSM have the clip's settings.",
+			"The task is additions below 50, from a warm start at pass@1 0.3. The clip, the unweighted loss, truncated " +
+				"weights, M2PO, DPPO and CISPO are tuned at staleness 256, by three learning rates at the default bound and " +
+				"by two other bounds at the first rate. The masks and OPSM have the clip's settings.",
 		},
 		Pilots: correctionPilots, Arms: correctionArms, Judge: judgeCorrections,
 	}

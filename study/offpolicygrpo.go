@@ -19,10 +19,11 @@ func offPolicyGRPO() Study {
 			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the " +
 				"policy every 50 batches, and the same compute for all. [OG] trains models of 0.5 and 1.5 billion " +
 				"parameters on GSM8K and DeepScaleR, one seed each.",
-			"One learning rate, the best of three for (1,1), serves all arms but (1,10), whose ten updates on a batch move the " +
-				"policy ten times. It has the best of 1e-4, 2e-4 and 6e-4.",
+			"One learning rate, the best of three for (1,1), serves all arms but (1,10), whose ten updates on a batch move " +
+				"the policy ten times. It has the best of 1e-4, 2e-4 and 6e-4.",
 		},
-		Pilots: func(o Options) []Pilot { return []Pilot{plainPilot(o), slowPilot(o)} }, Arms: grpoArms, Judge: judgeOffPolicyGRPO,
+		Pilots: func(o Options) []Pilot { return []Pilot{plainPilot(o), slowPilot(o)} }, Arms: grpoArms,
+		Judge: judgeOffPolicyGRPO,
 	}
 }
 

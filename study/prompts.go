@@ -22,8 +22,9 @@ func prompts() Study {
 			"With filled batches (DAPO's dynamic sampling) groups of zero variance are dropped and others are generated " +
 				"until the batch is full, which saves rollouts if better prompts are asked. Dropped rollouts count as " +
 				"compute.",
-			"All arms have the learning rate that was best without prompt replay. Three controls follow: training on 32 fixed prompts, training on random rewards, and filled batches with " +
-				"rollouts so cheap that generation is not the bottleneck.",
+			"All arms have the learning rate that was best without prompt replay. Three controls follow: training on 32 " +
+				"fixed prompts, training on random rewards, and filled batches with rollouts so cheap that generation is " +
+				"not the bottleneck.",
 		},
 		Pilots: func(o Options) []Pilot { return []Pilot{promptPilot(o)} }, Arms: promptArms, Judge: judgePrompts,
 	}
