@@ -28,9 +28,6 @@ func capacityPilot(o Options) Pilot {
 	return Pilot{Name: "capacity at (6,2)", Arms: capacityArms(o, labSplit()), of: "pass@1 reached", by: level}
 }
 
-// harmless is the loss of accuracy, fixed before the runs, that does not count as harm.
-const harmless = 0.03
-
 func judgeBufferSize(f *Found) (Judgement, error) {
 	queue, sizes, levels := f.Of(queueName), f.of(capacityArms(f.Options, labSplit())...), capacityLevels(labSplit())
 	middle := f.at(cell{labSplit(), labCapacity})
@@ -53,28 +50,28 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 		},
 		{
 			source: er3, text: "A buffer of the right size reaches a higher best accuracy than none.",
-			by: difference(chosen, queue, level).is(above(0)),
+			by: difference(chosen, queue, level).is(more(alike)),
 			measured: fmt.Sprintf("Pass@1 reached with N = %d at (6,2), chosen before, less that without replay",
 				chosen.Config.Replay.Capacity),
 		},
 		{
 			source: er3, text: "Moderate replay does not lower the best accuracy.",
-			by:       f.splitLessQueue(labSplits()[0]).is(atLeast(-harmless)),
+			by:       f.splitLessQueue(labSplits()[0]).is(atLeast(-alike)),
 			measured: "Pass@1 reached at (6,2), mean over the N of every split, less that without replay",
 		},
 		{
 			source: er3, text: "Aggressive replay lowers the best accuracy.",
-			by:       f.splitLessQueue(labSplits()[2]).is(below(0)),
+			by:       f.splitLessQueue(labSplits()[2]).is(less(alike)),
 			measured: "Pass@1 reached at (4,4), mean over the N of every split, less that without replay",
 		},
 		{
 			source: er3, text: fmt.Sprintf("A buffer raises pass@k, k = %d.", labPassAt),
-			by:       difference(middle, queue, passAt(labPassAt)).is(above(0)),
+			by:       difference(middle, queue, passAt(labPassAt)).is(more(alike)),
 			measured: fmt.Sprintf("Last pass@%d of %s less that without replay", labPassAt, middle.Name),
 		},
 		{
 			source: er3, text: "A buffer helps pass@k more than pass@1.",
-			by:       difference(middle, queue, passGain).is(above(0)),
+			by:       difference(middle, queue, passGain).is(more(alike)),
 			measured: fmt.Sprintf("Last pass@%d less pass@1 of samples, %s less no replay", labPassAt, middle.Name),
 		},
 	}, f.bufferSizePage(queue, sizes)...)

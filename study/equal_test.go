@@ -3,6 +3,7 @@ package study
 import (
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/reprise-rl/reprise/results"
@@ -18,43 +19,55 @@ func (c claim) compares() bool {
 }
 
 // Arms that differ by nothing but the seed: the runs of all arms are drawn from those of one, on the same base model. In
-// no more than 5% of such studies may the judge decide a claim in another way than of arms with the very same runs.
+// no more than 5% of such studies may a judge decide a claim in another way than of arms with the very same runs.
 func TestJudgesRarelyErrOfEqualArms(t *testing.T) {
-	const resamples = 200
-	for _, a := range archives(t) {
-		t.Run(a.Study, func(t *testing.T) {
-			t.Parallel()
-			s, found := archivedStudy(t, a)
-			judge := func(f *Found) Judgement {
-				j, err := s.Judge(f)
-				if err != nil {
-					t.Fatal(err)
+	const (
+		resamples = 200
+		mostOfOne = 18 // a judge that errs in 5% errs in more of 200 once in 150 times
+	)
+	var wrong, studies atomic.Int64
+	t.Run("in", func(t *testing.T) {
+		for _, a := range archives(t) {
+			t.Run(a.Study, func(t *testing.T) {
+				t.Parallel()
+				s, found := archivedStudy(t, a)
+				judge := func(f *Found) Judgement {
+					j, err := s.Judge(f)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return j
 				}
-				return j
-			}
-			same := judge(equalArms(found, func(n int) int { return n - 1 }))
-			var compared []int
-			for i, c := range same.claims {
-				if c.compares() {
-					compared = append(compared, i)
+				same := judge(equalArms(found, func(n int) int { return n - 1 }))
+				var compared []int
+				for i, c := range same.claims {
+					if c.compares() {
+						compared = append(compared, i)
+					}
 				}
-			}
-			rng, wrong := rand.New(rand.NewPCG(1, 2)), 0
-			for range resamples {
-				j := judge(equalArms(found, rng.IntN))
-				if slices.ContainsFunc(compared, func(i int) bool {
-					verdict := j.Findings[i].Verdict
-					return verdict != results.CannotTell && verdict != same.Findings[i].Verdict
-				}) {
-					wrong++
+				if len(compared) == 0 {
+					t.Skip("all are checks")
 				}
-			}
-			t.Logf("claims %v; the judge errs in %d of %d studies of equal arms", compared, wrong, resamples)
-			if len(compared) == 0 || float64(wrong) > falsely*resamples {
-				t.Errorf("the judge errs in %d of %d studies of equal arms, on one of the claims %v: want %g%% at most, of one "+
-					"claim or more", wrong, resamples, compared, 100*falsely)
-			}
-		})
+				rng, errs := rand.New(rand.NewPCG(1, 2)), 0
+				for range resamples {
+					j := judge(equalArms(found, rng.IntN))
+					if slices.ContainsFunc(compared, func(i int) bool {
+						verdict := j.Findings[i].Verdict
+						return verdict != results.CannotTell && verdict != same.Findings[i].Verdict
+					}) {
+						errs++
+					}
+				}
+				if t.Logf("claims %v: the judge errs in %d of %d", compared, errs, resamples); errs > mostOfOne {
+					t.Errorf("the judge errs in %d of %d studies of equal arms, want %d at most", errs, resamples, mostOfOne)
+				}
+				wrong.Add(int64(errs))
+				studies.Add(resamples)
+			})
+		}
+	})
+	if w, n := wrong.Load(), studies.Load(); n == 0 || float64(w) > falsely*float64(n) {
+		t.Errorf("judges err in %d of %d studies of equal arms, want %g%% at most", w, n, 100*falsely)
 	}
 }
 

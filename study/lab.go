@@ -304,5 +304,9 @@ func rehearsed(o Options, c run.Config) run.Config {
 	return c
 }
 
-// alike is how close two accuracies must be to count as the same in the studies of [FP], [PR] and [OG].
-const alike = 0.03
+// The margins of studies, fixed before the runs: differences below them do not matter.
+const (
+	alike    = 0.03 // of accuracies
+	noImpact = 0.02 // of mean accuracies over a run, in the studies of [ER]
+	steady   = 0.01 // of how unsteady runs are
+)

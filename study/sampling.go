@@ -29,9 +29,6 @@ func sampling() Study {
 // labSamplers are the samplers that are compared, [ER]'s first.
 func labSamplers() []string { return []string{uniform, distinct, epoch, unseen} }
 
-// noImpact is the change of accuracy, fixed before the runs, that counts as none.
-const noImpact = 0.02
-
 func samplerArm(o Options, sampler string) Arm {
 	a := bufferArm(o, cell{labSplit(), labCapacity})
 	if sampler == labSampler {
