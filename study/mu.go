@@ -110,7 +110,7 @@ func ratiosClaim(costly []Runs) claim {
 			times(expected), a.cell(inSummary(replayRatio), times)))
 	}
 	return claim{
-		source: "[ER] §4.2", text: "The average replay ratio is 2.2, 5.6 and 17.6 for (6,2), (5,3) and (4,4).",
+		source: "[ER] §4.2", text: "The printed replay ratios, 2.2, 5.6 and 17.6, follow from its formula, μT/W.",
 		measured:   strings.Join(list, "; ") + ".",
 		arithmetic: asArithmetic(consistent), why: fmt.Sprintf("Arithmetic: a printed value is consistent with the "+
 			"source's own formula, μT/W at μ = %g, if it is within %s of it.", mu06B, percent(printedMargin)),
