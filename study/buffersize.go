@@ -50,7 +50,7 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 		},
 		{
 			source: er3, text: "A buffer of the right size reaches a higher best accuracy than none.",
-			by: difference(chosen, queue, level).is(more(alike)),
+			by: difference(chosen, queue, level).is(above(0)),
 			measured: fmt.Sprintf("Pass@1 reached with N = %d at (6,2), chosen before, less that without replay",
 				chosen.Config.Replay.Capacity),
 		},
@@ -61,17 +61,17 @@ func judgeBufferSize(f *Found) (Judgement, error) {
 		},
 		{
 			source: er3, text: "Aggressive replay lowers the best accuracy.",
-			by:       f.splitLessQueue(labSplits()[2]).is(less(alike)),
+			by:       f.splitLessQueue(labSplits()[2]).is(below(0)),
 			measured: "Pass@1 reached at (4,4), mean over the N of every split, less that without replay",
 		},
 		{
 			source: er3, text: fmt.Sprintf("A buffer raises pass@k, k = %d.", labPassAt),
-			by:       difference(middle, queue, passAt(labPassAt)).is(more(alike)),
+			by:       difference(middle, queue, passAt(labPassAt)).is(above(0)),
 			measured: fmt.Sprintf("Last pass@%d of %s less that without replay", labPassAt, middle.Name),
 		},
 		{
 			source: er3, text: "A buffer helps pass@k more than pass@1.",
-			by:       difference(middle, queue, passGain).is(more(alike)),
+			by:       difference(middle, queue, passGain).is(above(0)),
 			measured: fmt.Sprintf("Last pass@%d less pass@1 of samples, %s less no replay", labPassAt, middle.Name),
 		},
 	}, f.bufferSizePage(queue, sizes)...)

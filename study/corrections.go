@@ -222,27 +222,27 @@ func judgeCorrections(f *Found) (Judgement, error) {
 		},
 		{
 			source: "TIS", text: "A rounded engine costs a trainer that corrects nothing, and truncated weights repair it.",
-			by: append(fromFresh([]condition{rounded()}, less(alike), unweighted),
+			by: append(fromFresh([]condition{rounded()}, below(0), unweighted),
 				fromFresh([]condition{rounded()}, atLeast(-alike), truncated)...),
 			measured: settledMean + "with a rounded copy less that at staleness 0 with float32, unweighted and truncated",
 		},
 		{
 			source: "AReaL",
 			text:   "Staleness costs a trainer that corrects nothing, and truncated weights get more at each.",
-			by: append(fromFresh(stale()[1:], less(alike), unweighted),
-				each(stale()[1:], more(alike), settled, truncated, unweighted)...),
+			by: append(fromFresh(stale()[1:], below(0), unweighted),
+				each(stale()[1:], above(0), settled, truncated, unweighted)...),
 			measured: settledMean + "unweighted less that at staleness 0, and truncated less unweighted",
 		},
 		{
 			source: "GSPO, DeepSeek-V3.2", text: "Sequence masks prevent falls that clipping by token allows.",
-			by:       each(stale()[1:], more(steady), unsteady, clipped, maskSequence),
+			by:       each(stale()[1:], above(0), unsteady, clipped, maskSequence),
 			measured: "How unsteady a run is, with the clip alone less with the clip and a sequence mask",
 			more: fmt.Sprintf("Runs that ended below half of their best: %s.", f.crashed(stale()[1:], clipped,
 				maskSequence)),
 		},
 		{
 			source: "CISPO", text: "CISPO keeps what PPO's clipping loses.",
-			by:       each(stale(), more(alike), settled, cispo, clipped),
+			by:       each(stale(), above(0), settled, cispo, clipped),
 			measured: settledMean + "of CISPO less that with the clip",
 		},
 	}, f.correctionPage()...)

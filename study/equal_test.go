@@ -9,8 +9,7 @@ import (
 	"github.com/reprise-rl/reprise/results"
 )
 
-// compares reports whether all that a claim is judged by is the same for all runs, as a comparison of arms with the very
-// same runs is.
+// compares reports whether the same runs in all arms make every estimate of a claim constant: it compares arms.
 func (c claim) compares() bool {
 	return !c.check && len(c.by) > 0 && !slices.ContainsFunc(c.by, func(t test) bool {
 		_, same := t.constant()
@@ -18,12 +17,23 @@ func (c claim) compares() bool {
 	})
 }
 
-// Arms that differ by nothing but the seed: the runs of all arms are drawn from those of one, on the same base model. In
-// no more than 5% of such studies may a judge decide a claim in another way than of arms with the very same runs.
+// compared returns the claims that compare arms, by number.
+func (j Judgement) compared() (list []int) {
+	for i, c := range j.claims {
+		if c.compares() {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// Arms that differ by nothing but the seed: the runs of all arms are drawn from those of one, on the same base model.
+// Judges may contradict what they say of the very same runs in 5% of such studies, all together. One judge may do so in
+// a few more: one that errs in 5% errs in more than 18 of 200 once in about 170 times.
 func TestJudgesRarelyErrOfEqualArms(t *testing.T) {
 	const (
 		resamples = 200
-		mostOfOne = 18 // a judge that errs in 5% errs in more of 200 once in 150 times
+		mostOfOne = 18
 	)
 	var wrong, studies atomic.Int64
 	t.Run("in", func(t *testing.T) {
@@ -38,19 +48,24 @@ func TestJudgesRarelyErrOfEqualArms(t *testing.T) {
 					}
 					return j
 				}
-				same := judge(equalArms(found, func(n int) int { return n - 1 }))
+				// The arm for the very same runs: its runs have what most of the claims are about.
+				var same Judgement
 				var compared []int
-				for i, c := range same.claims {
-					if c.compares() {
-						compared = append(compared, i)
+				for _, arm := range found.Arms {
+					j := judge(equalArms(found, arm, func(n int) int { return n - 1 }))
+					if list := j.compared(); len(list) >= len(compared) {
+						same, compared = j, list
 					}
 				}
 				if len(compared) == 0 {
+					if slices.ContainsFunc(same.claims, func(c claim) bool { return !c.check && c.arithmetic == "" }) {
+						t.Fatal("no claim compares arms")
+					}
 					t.Skip("all are checks")
 				}
 				rng, errs := rand.New(rand.NewPCG(1, 2)), 0
 				for range resamples {
-					j := judge(equalArms(found, rng.IntN))
+					j := judge(equalArms(found, found.Arms[rng.IntN(len(found.Arms))], rng.IntN))
 					if slices.ContainsFunc(compared, func(i int) bool {
 						verdict := j.Findings[i].Verdict
 						return verdict != results.CannotTell && verdict != same.Findings[i].Verdict
@@ -59,7 +74,7 @@ func TestJudgesRarelyErrOfEqualArms(t *testing.T) {
 					}
 				}
 				if t.Logf("claims %v: the judge errs in %d of %d", compared, errs, resamples); errs > mostOfOne {
-					t.Errorf("the judge errs in %d of %d studies of equal arms, want %d at most", errs, resamples, mostOfOne)
+					t.Errorf("it errs in %d of %d studies of equal arms, want %d at most", errs, resamples, mostOfOne)
 				}
 				wrong.Add(int64(errs))
 				studies.Add(resamples)
@@ -91,10 +106,10 @@ func archivedStudy(t *testing.T, a *results.Archive) (Study, *Found) {
 	return s, found
 }
 
-// equalArms returns a study whose arms are all one of them, with its runs. pick(n) returns a number in [0, n), which says
-// which arm, and which runs on each base model.
-func equalArms(f *Found, pick func(n int) int) *Found {
-	equal, from := &Found{Options: f.Options}, f.Arms[pick(len(f.Arms))]
+// equalArms returns a study all of whose arms have the runs of one. pick(n) returns a number in [0, n), which says
+// which of its runs on a base model.
+func equalArms(f *Found, from Runs, pick func(n int) int) *Found {
+	equal := &Found{Options: f.Options}
 	for _, a := range f.Arms {
 		runs := Runs{Arm: Arm{a.Name, from.Config}}
 		for _, seed := range seedsOf(from) {

@@ -260,7 +260,7 @@ func judgeFreshness(f *Found) (Judgement, error) {
 			atEqualRollouts(t.fresh, t.on).named(t.name+", "+freshPER, within(0, alike)))
 	}
 	for i, a := range taus {
-		eachTau = append(eachTau, atEqualRollouts(a, task.on).named(tauName(freshTaus()[i]), more(alike)))
+		eachTau = append(eachTau, atEqualRollouts(a, task.on).named(tauName(freshTaus()[i]), above(0)))
 	}
 	const (
 		table1       = "[FP] table 1, figs. 3 and 4"
@@ -272,25 +272,25 @@ func judgeFreshness(f *Found) (Judgement, error) {
 		{
 			source: table1, text: "Freshness-aware replay gets further than on-policy training with the same number " +
 				"of fresh rollouts.", most: true,
-			by:       onTasks(more(alike), func(t freshRuns) estimate { return atEqualRollouts(t.fresh, t.on) }),
+			by:       onTasks(above(0), func(t freshRuns) estimate { return atEqualRollouts(t.fresh, t.on) }),
 			measured: equalFresh + ", freshness-aware less on-policy",
 		},
 		{
 			source: "[FP], at equal compute", text: "The same at equal compute, in which replay has fewer fresh " +
 				"rollouts.",
 			most:     true,
-			by:       onTasks(more(alike), func(t freshRuns) estimate { return atEqualCompute(t.fresh, t.on) }),
+			by:       onTasks(above(0), func(t freshRuns) estimate { return atEqualCompute(t.fresh, t.on) }),
 			measured: equalCompute + ", freshness-aware less on-policy",
 		},
 		{
 			source: table1, text: "Freshness-aware replay gets further than standard prioritized replay.", most: true,
-			by:       onTasks(more(alike), func(t freshRuns) estimate { return atEqualRollouts(t.fresh, t.standard) }),
+			by:       onTasks(above(0), func(t freshRuns) estimate { return atEqualRollouts(t.fresh, t.standard) }),
 			measured: equalFresh + ", freshness-aware less standard",
 		},
 		{
 			source: table1, text: "Standard prioritized replay, whose priorities never fade, is worse than on-policy " +
 				"training.", most: true,
-			by:       onTasks(less(alike), func(t freshRuns) estimate { return atEqualRollouts(t.standard, t.on) }),
+			by:       onTasks(below(0), func(t freshRuns) estimate { return atEqualRollouts(t.standard, t.on) }),
 			measured: equalFresh + ", standard less on-policy",
 		},
 		{
@@ -302,8 +302,8 @@ func judgeFreshness(f *Found) (Judgement, error) {
 			source: "[FP] figs. 5 and 8", text: "There is a best τ in the middle: with too little decay replay " +
 				"fails, with too much it gains less.",
 			by: []test{
-				difference(middle, taus[0], settled).named("less "+taus[0].Name, more(alike)),
-				difference(middle, taus[last], settled).named("less "+taus[last].Name, more(alike)),
+				difference(middle, taus[0], settled).named("less "+taus[0].Name, above(0)),
+				difference(middle, taus[last], settled).named("less "+taus[last].Name, above(0)),
 			},
 			measured: fmt.Sprintf("%s on %s with τ = %s, chosen before between %s and %s", equalCompute, task.name,
 				middle.Config.Replay.AgeDecay, freshTaus()[1], freshTaus()[2]),
@@ -319,7 +319,7 @@ func judgeFreshness(f *Found) (Judgement, error) {
 		},
 		{
 			source: weights, text: "Importance weights make late training more stable.",
-			by:       difference(none, task.fresh, unsteady).is(more(steady)),
+			by:       difference(none, task.fresh, unsteady).is(above(0)),
 			measured: fmt.Sprintf("How unsteady a run on %s is, without weights less with", task.name),
 		},
 	}, f.freshnessPage(append(tasks, easy...), taus)...)

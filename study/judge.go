@@ -232,26 +232,6 @@ func below(bound float64) rule   { return beyond(bound, -1, false, "below", "at 
 func atLeast(bound float64) rule { return beyond(bound, 1, true, "at or above", "below") }
 func atMost(bound float64) rule  { return beyond(bound, -1, true, "at or below", "above") }
 
-// more: the quantity is above 0. An advantage below the margin does not matter: the claim also fails if the quantity is
-// below the margin and not shown to be above 0.
-func more(margin float64) rule { return advantage(above(0), below(margin)) }
-
-// less is more with the sign reversed.
-func less(margin float64) rule { return advantage(below(0), above(-margin)) }
-
-func advantage(some, slight rule) rule {
-	r := rule{holds: some.holds, fails: slight.holds + ", the least that matters"}
-	r.chances = func(e estimate) (float64, float64) {
-		none, _ := some.chances(e)
-		matters, _ := slight.chances(e)
-		if none <= falsely/2 { // slight, but there
-			matters = 1
-		}
-		return none, matters
-	}
-	return r
-}
-
 // within: the quantity is as good as a value, that is, within a margin of it: two one-sided tests.
 func within(value, margin float64) rule {
 	near := fmt.Sprintf("within %s of %s, a margin fixed before the runs", number(margin), number(value))

@@ -32,7 +32,6 @@ func TestARuleDecidesByTheValues(t *testing.T) {
 	inf := math.Inf(1)
 	same := func(v float64) []float64 { return slices.Repeat([]float64{v}, 12) }
 	wide := []float64{-2, 5, 0, 4, -3, 2, 1, -1, 3, 0.5, -2.5, 2.5}
-	little := []float64{-0.2, 0.5, 0, 0.4, -0.3, 0.2, 0.1, -0.1, 0.3, 0.05, -0.25, 0.25}
 	for _, x := range []struct {
 		name   string
 		rule   rule
@@ -48,11 +47,6 @@ func TestARuleDecidesByTheValues(t *testing.T) {
 		{"at least", atLeast(1), around(2), h}, {"at most", atMost(3), around(9), n},
 		{"within", within(1, 0.5), around(1), h}, {"within", within(1, 0.5), around(2), n},
 		{"within", within(1, 0.5), around(0.1), n}, {"within", within(1, 0.5), wide, c},
-		{"more", more(1), around(2), h}, {"more, slightly", more(1), around(0.5), h}, {"more", more(1), around(-2), n},
-		{"more, equal", more(1), same(0), n}, {"more, hardly", more(1), little, n}, {"more", more(1), wide, c},
-		{"more, at the margin", more(0.1), little, c},
-		{"less", less(1), around(-2), h}, {"less, slightly", less(1), around(-0.5), h}, {"less", less(1), around(2), n},
-		{"less, hardly", less(1), little, n}, {"less", less(0.5), wide, c}, {"less, at the margin", less(0.05), little, c},
 	} {
 		f := &Found{}
 		j, err := f.judge([]claim{{source: "s", text: x.name, by: made(x.values...).is(x.rule)}})

@@ -304,9 +304,8 @@ func rehearsed(o Options, c run.Config) run.Config {
 	return c
 }
 
-// The margins of studies, fixed before the runs: differences below them do not matter.
+// The margins within which accuracies count as the same, fixed before the runs.
 const (
-	alike    = 0.03 // of accuracies
+	alike    = 0.03
 	noImpact = 0.02 // of mean accuracies over a run, in the studies of [ER]
-	steady   = 0.01 // of how unsteady runs are
 )

@@ -90,22 +90,22 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 	return f.judge([]claim{
 		{
 			source: fig2, text: "Masking groups of zero variance makes on-policy GRPO more stable.",
-			by:       difference(on, masked, unsteady).is(more(steady)),
+			by:       difference(on, masked, unsteady).is(above(0)),
 			measured: unsteadiness + ", (1,1) less (1,1) with masking",
 		},
 		{
 			source: fig2, text: "Masking raises the best accuracy of on-policy GRPO, 45% to 50% there.",
-			by:       difference(masked, on, level).is(more(alike)),
+			by:       difference(masked, on, level).is(above(0)),
 			measured: "Pass@1 reached by (1,1) with masking less that without",
 		},
 		{
 			source: fig2, text: "Off-policy GRPO, (10,1), is more stable than on-policy, (1,1).",
-			by:       difference(on, off, unsteady).is(more(steady)),
+			by:       difference(on, off, unsteady).is(above(0)),
 			measured: unsteadiness + ", (1,1) less (10,1)",
 		},
 		{
 			source: fig2, text: "(10,1) reaches a higher best accuracy than (1,1), 45% to 50% there.",
-			by:       difference(off, on, level).is(more(alike)),
+			by:       difference(off, on, level).is(above(0)),
 			measured: "Pass@1 reached by (10,1) less that of (1,1)",
 		},
 		{
@@ -117,7 +117,7 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 		},
 		{
 			source: fig2, text: "(1,10), ten updates on each batch, is slower than (1,1).",
-			by:       afterBatches.is(more(alike)),
+			by:       afterBatches.is(above(0)),
 			measured: fmt.Sprintf("Pass@1 of (1,1) less that of (1,10) after %s rollouts each", updates(batches)),
 			more: fmt.Sprintf("At equal compute, of which (1,10) takes %s times as much for a batch: %s. After %s "+
 				"updates "+

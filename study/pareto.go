@@ -73,7 +73,7 @@ func judgePareto(f *Found) (Judgement, error) {
 	return f.judge([]claim{
 		{
 			source: "[ER] fig. 6", text: "The best configurations with replay outperform the best without.",
-			by: difference(with, without, meanOver(1)).is(more(noImpact)),
+			by: difference(with, without, meanOver(1)).is(above(0)),
 			measured: fmt.Sprintf("Mean pass@1 over the run of %q, chosen before of %d configurations with replay, less "+
 				"that of %q, chosen of %d without", with.Name, len(buffers), without.Name, len(queues)),
 			more: fmt.Sprintf("By the optimality curves themselves, replay is ahead at %d of %d steps of compute.",
@@ -88,7 +88,7 @@ func judgePareto(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[ER] §4.2", text: "A buffer stabilizes training and prevents crashes.",
-			by: difference(queues[largest], rates[largest], unsteady).is(more(steady)),
+			by: difference(queues[largest], rates[largest], unsteady).is(above(0)),
 			measured: fmt.Sprintf("Where training is least stable, at the largest rate, %g: how unsteady a run "+
 				"is, without replay less with", labRates()[largest]),
 		},

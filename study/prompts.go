@@ -180,17 +180,17 @@ func judgePrompts(f *Found) (Judgement, error) {
 				"less without",
 		},
 		{
-			source: pr6, by: difference(replay, bold, settled).is(more(alike)),
+			source: pr6, by: difference(replay, bold, settled).is(above(0)),
 			text:     "Replaying without bounds costs accuracy at the end; a cooldown and a limit of reuse prevent this.",
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, promptDefaults().name(), bold.Name),
 		},
 		{
-			source: pr6, by: difference(replay, f.Of(noCooldown().name()), settled).is(more(alike)),
+			source: pr6, by: difference(replay, f.Of(noCooldown().name()), settled).is(above(0)),
 			text:     "Without a cooldown the accuracy at the end is lower.",
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, promptDefaults().name(), noCooldown().name()),
 		},
 		{
-			source: pr6, by: difference(replay, f.Of(noLimit().name()), settled).is(more(alike)),
+			source: pr6, by: difference(replay, f.Of(noLimit().name()), settled).is(above(0)),
 			text:     "Without a limit of reuse the accuracy at the end is lower.",
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, promptDefaults().name(), noLimit().name()),
 		},
@@ -203,7 +203,7 @@ func judgePrompts(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[PR] section 6.1, Shao et al. 2025",
-			by:     quantity(random, rise, "the difference", change).is(more(alike)),
+			by:     quantity(random, rise, "the difference", change).is(above(0)),
 			text: "Accuracy rises even where rewards are random: a warning that the model does not learn from " +
 				"the reward.",
 			measured: atTheEnd + ", less that of the warm start, with random rewards",

@@ -148,7 +148,7 @@ func judgeSavings(f *Found) (Judgement, error) {
 			vanilla = append(vanilla, ratio(f.Of(t.replay+", "+uniform), queue, toTarget).named(t.name, below(1)))
 		}
 		everywhere = append(everywhere, ahead(t.name, buffer, queue)...)
-		steadier = append(steadier, difference(queue, buffer, unsteady).named(t.name, more(steady)))
+		steadier = append(steadier, difference(queue, buffer, unsteady).named(t.name, above(0)))
 		chosen = append(chosen, fmt.Sprintf("%s: rate %g without replay, %g at %s with", t.name,
 			queue.Config.Learner.LearningRate, buffer.Config.Learner.LearningRate, s))
 		crashed = append(crashed, fmt.Sprintf("%s: %d of %d without, %d of %d with", t.name, queue.crashes(),

@@ -89,13 +89,13 @@ func judgeVariants(f *Found) (Judgement, error) {
 	return f.judge([]claim{
 		{
 			source: er7, text: "Positive-bias sampling improves on keeping the newest.",
-			by: difference(chosen, plain[0], level).is(more(alike)),
+			by: difference(chosen, plain[0], level).is(above(0)),
 			measured: fmt.Sprintf("GRPO, pass@1 reached with δ = %g, chosen before, less that of δ = 0",
 				chosen.Config.Replay.PositiveFraction),
 			more: fmt.Sprintf("Compute to the target: %s.", strings.Join(byFraction, "; ")),
 		},
 		{
-			source: er7, text: "AsymRE improves on GRPO.", by: difference(other, plain[0], level).is(more(alike)),
+			source: er7, text: "AsymRE improves on GRPO.", by: difference(other, plain[0], level).is(above(0)),
 			measured: "δ = 0, pass@1 reached with AsymRE less that with GRPO",
 			more:     fmt.Sprintf("Compute to the target: GRPO %s; AsymRE %s.", reach(plain[0]), reach(other)),
 		},

@@ -41,7 +41,7 @@ func following(level func(Arm) float64, set func(b *behaviour, v float64)) [3]wo
 		}
 	}
 	return [3]world{make(func(uint64) float64 { return 1 }), make(func(uint64) float64 { return -1 }),
-		make(func(seed uint64) float64 { return 3 * alternating(seed) })}
+		make(alternating)}
 }
 
 func logCapacity(a Arm) float64   { return math.Log2(float64(a.Config.Replay.Capacity) / labBatch) } // 0 to 3
