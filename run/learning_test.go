@@ -311,10 +311,11 @@ func TestTheBaselineLearnsInItsOwnWay(t *testing.T) {
 		t.Error(err)
 	}
 	for wrong, want := range map[string]string{
-		"baseline.learner={clip: {}}":              "baseline.learner.clip: ",
-		"baseline.learner={clip_hihg: 0.4}":        "baseline.learner.clip_hihg: unknown key: want ",
+		"baseline.learner={clip: {}}":              "clip: ",
+		"baseline.learner={clip_hihg: 0.4}":        "clip_hihg: unknown key: want ",
 		"baseline.learner={learning_rate: 0.0004}": "learning_rate: 0.0004: want none: set baseline.learning_rate",
 	} {
+		want = "baseline.learner." + want
 		if _, err := Load("", []string{wrong}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", wrong, err, want)
 		}

@@ -62,8 +62,9 @@ func TestFindingsAreThoseOfTheArchives(t *testing.T) {
 }
 
 func writeFinding(w *strings.Builder, s *results.Study) {
-	fmt.Fprintf(w, "\n## %s\n\n%s %s of %s. The times of all\nruns, pilots included, add up to %s on %s; %d ran at once.\n",
-		s.Name, s.Sheet.Title, words.Plural(s.Seeds*len(s.Arms), "run"), words.Plural(len(s.Arms), "arm"),
+	fmt.Fprintf(w, "\n## %s\n\n%s %s of %s. The times of all\n"+
+		"runs, pilots included, add up to %s on %s; %d ran at once.\n", s.Name,
+		s.Sheet.Title, words.Plural(s.Seeds*len(s.Arms), "run"), words.Plural(len(s.Arms), "arm"),
 		duration(time.Duration(s.Seconds*float64(time.Second))), machineFact(s.Machine), s.AtOnce)
 	for _, check := range []bool{false, true} {
 		begun := false
