@@ -112,7 +112,7 @@ func (c condition) of() []method {
 		return methods()
 	case c == rounded():
 	case c.staleness == 0:
-		tried = append(tried, m2po, cispo)
+		tried = append(tried, m2po)
 	default:
 		tried = append(tried, maskSequence, cispo)
 	}
@@ -241,8 +241,8 @@ func judgeCorrections(f *Found) (Judgement, error) {
 				maskSequence)),
 		},
 		{
-			source: "CISPO", text: "CISPO keeps what PPO's clipping loses.",
-			by:       each(stale(), above(0), settled, cispo, clipped),
+			source: "CISPO", text: "CISPO keeps what PPO's clipping of stale tokens loses.",
+			by:       each(stale()[1:], above(0), settled, cispo, clipped),
 			measured: settledMean + "of CISPO less that with the clip",
 		},
 	}, f.correctionPage()...)
