@@ -28,8 +28,8 @@ func (j Judgement) compared() (list []int) {
 }
 
 // Arms that differ by nothing but the seed: the runs of all arms are drawn from those of one, on the same base model. In
-// no more than 5% of such studies may a judge contradict what it says of the very same runs, which are never better than
-// themselves.
+// no more than 5% of such studies may a judge contradict what it says of the very same runs, which are never better
+// than themselves.
 func TestJudgesRarelyErrOfEqualArms(t *testing.T) {
 	const resamples = 200
 	for _, a := range archives(t) {
@@ -74,7 +74,8 @@ func TestJudgesRarelyErrOfEqualArms(t *testing.T) {
 			}
 			t.Logf("claims %v: the judge errs in %d of %d studies of equal arms", compared, wrong, resamples)
 			if float64(wrong) > falsely*resamples {
-				t.Errorf("the judge errs in %d of %d studies of equal arms, want %g%% at most", wrong, resamples, 100*falsely)
+				t.Errorf("the judge errs in %d of %d studies of equal arms, want %g%% at most", wrong, resamples,
+					100*falsely)
 			}
 		})
 	}
