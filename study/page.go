@@ -16,7 +16,7 @@ import (
 )
 
 // describe fills in what study.json says of a study's arms, runs and build.
-func (r Runner) describe(s *results.Study, p *plan, pool pool, f *Found) error {
+func (r Runner) describe(s *results.Study, p *plan, f *Found) error {
 	s.Name, s.Quick, s.Seeds, s.Build = r.Study.Name, r.Options.Quick, r.Options.Seeds, results.ThisBuild()
 	for _, digest := range slices.Sorted(maps.Keys(r.ended)) { // a sum depends on its order
 		run := r.ended[digest].run
@@ -32,10 +32,11 @@ func (r Runner) describe(s *results.Study, p *plan, pool pool, f *Found) error {
 		arm := results.StudyArm{Name: a.Name, Differs: differs[i], Folders: []string{},
 			Failed: append([]string{}, f.Arms[i].Failed...)}
 		for _, digest := range p.of[a.Name] {
-			if pool.dir == "" { // the runs are an archive's
+			at := r.ended[digest].run.Dir
+			if at == "" { // it is an archive's
 				continue
 			}
-			dir, err := filepath.Rel(Folder(r.Dir, r.Study.Name), pool.folder(digest))
+			dir, err := filepath.Rel(Folder(r.Dir, r.Study.Name), at)
 			if err != nil {
 				return err
 			}

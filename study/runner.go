@@ -37,6 +37,8 @@ type Runner struct {
 	Hooks  func(arm string, seed uint64, c run.Config) run.Hooks
 	Warmup func(arm string, seed uint64, c run.Config) func(step int, loss float64)
 
+	From *results.Archive // of this study: runs that it has are not carried out; nil: none
+
 	Now func() time.Time // nil: time.Now
 
 	carryOut func(*plan) error            // returns when all runs have ended; nil: they have
@@ -75,7 +77,20 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 		return nil, err
 	}
 	pool := newPool(r.Dir)
-	r.read, r.carryOut = pool.read, func(p *plan) error { return (&scheduler{Runner: r, plan: p, pool: pool}).run(ctx) }
+	r.read = pool.read
+	if r.From != nil {
+		if r.From.Study != r.Study.Name || r.From.Quick != r.Options.Quick {
+			return nil, &option.Error{Key: "--from", Value: r.From.Study, Want: "an archive of the study " + r.Study.Name +
+				", made with the same --quick"}
+		}
+		r.read = func(j *job) (endedRun, error) {
+			if r.From.Runs[j.digest] != nil {
+				return archived(r.From)(j)
+			}
+			return pool.read(j)
+		}
+	}
+	r.carryOut = func(p *plan) error { return (&scheduler{Runner: r, plan: p, pool: pool}).run(ctx) }
 	s := &results.Study{Machine: thisMachine(), AtOnce: r.AtOnce, Began: began.UTC()}
 	a := &results.Archive{Study: r.Study.Name, Seeds: r.Options.Seeds, Quick: r.Options.Quick, Machine: s.Machine,
 		AtOnce: r.AtOnce, Command: r.Command, Began: s.Began}
@@ -122,7 +137,7 @@ func (r *Runner) judge(s *results.Study, pool pool) (map[string]*results.Condens
 		return nil, err
 	}
 	judgement.Sections = append(judgement.Sections, choices...)
-	if err := r.describe(s, plan, pool, found); err != nil {
+	if err := r.describe(s, plan, found); err != nil {
 		return nil, err
 	}
 	s.Ended = r.Now().UTC()
@@ -293,7 +308,7 @@ func (s *scheduler) survey() error {
 		if err != nil {
 			return err
 		}
-		if state == finished {
+		if state == finished || s.From != nil && s.From.Runs[j.digest] != nil {
 			s.ended++
 			continue
 		}

@@ -461,6 +461,37 @@ func TestAnArchiveGivesTheSamePage(t *testing.T) {
 	}
 }
 
+func TestAStudyGoesOnFromAnArchive(t *testing.T) {
+	r := Runner{Study: trial("sizes", sizes(t, "32", "48")...), Options: Options{Seeds: 1}, AtOnce: 2, Dir: t.TempDir()}
+	runStudy(t, r)
+	a, err := results.ReadArchive(filepath.Join(Folder(r.Dir, "sizes"), results.ArchiveFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Options.Seeds = 2
+	runStudy(t, r)
+	whole, err := results.ReadArchive(filepath.Join(Folder(r.Dir, "sizes"), results.ArchiveFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Dir, r.From = t.TempDir(), a
+	s, l := runStudy(t, r)
+	got, err := results.ReadArchive(filepath.Join(Folder(r.Dir, "sizes"), results.ArchiveFile))
+	if err != nil || len(got.Runs) != 4 || !maps.EqualFunc(got.Runs, whole.Runs, func(a, b *results.CondensedRun) bool {
+		return reflect.DeepEqual(a.Evals, b.Evals)
+	}) {
+		t.Errorf("%d runs from the archive of two and two more, want those of the study at once: %v", len(got.Runs), err)
+	}
+	if l.ended != 2 || len(s.Arms[0].Folders) != 1 {
+		t.Errorf("%d runs had ended; folders %v", l.ended, s.Arms[0].Folders)
+	}
+	r.From.Study = "other"
+	want := "--from: other: want an archive of the study sizes"
+	if _, err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("another study's archive: %v", err)
+	}
+}
+
 func TestALockedRunIsLeftForLater(t *testing.T) {
 	r := Runner{Study: trial("sizes", sizes(t, "32", "40", "48")...), Options: Options{Seeds: 1},
 		Dir: t.TempDir(), AtOnce: 1}

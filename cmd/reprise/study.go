@@ -25,6 +25,7 @@ type studyCommand struct {
 	Seeds  int    `default:"12" help:"Runs of each arm, on three base models in turn. A claim takes 8 or more, one of many more than that."`
 	Quick  bool   `help:"Rehearse: cut the budgets so that every run ends within seconds. Makes no claim."`
 	Out    dir    `default:"runs/studies" help:"Folder of all studies and their runs."`
+	From   file   `help:"Archive of the study, such as docs/studies/savings.json.gz: runs that it has are not made again."`
 	AtOnce int    `name:"at-once" default:"0" help:"Runs at the same time; 0: one per core."`
 	Log    format `help:"Also log the runs for another program, into NAME/tensorboard/ARM/seed-N: tensorboard."`
 	Quiet  bool   `short:"q" help:"Print nothing but errors."`
@@ -71,8 +72,15 @@ func (c *studyCommand) carryOut(ctx context.Context, s study.Study) error {
 	defer show.end()
 	show.printf("%s: %s\n", s.Name, s.Title) // before the plan, which makes the task of every arm
 	defer show.onInterrupt(ctx, "stopping, to save checkpoints of the runs in progress; a second Ctrl-C kills")()
+	var from *results.Archive
+	if c.From != "" {
+		var err error
+		if from, err = results.ReadArchive(string(c.From)); err != nil {
+			return fmt.Errorf("--from: %w", err)
+		}
+	}
 	found, err := study.Runner{
-		Study: s, Options: study.Options{Seeds: c.Seeds, Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce,
+		Study: s, From: from, Options: study.Options{Seeds: c.Seeds, Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce,
 		Command: c.command(s.Name), OnPlan: show.planned, OnEnd: show.ended, Warmup: show.warmup,
 		Hooks: func(arm string, seed uint64, config run.Config) run.Hooks {
 			logs := results.SeedDir(filepath.Join(dir, string(c.Log)), strings.ReplaceAll(arm, "/", "-"), seed)
