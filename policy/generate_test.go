@@ -157,7 +157,7 @@ func TestARecomputedCacheHoldsKeysOfTheNewWeights(t *testing.T) {
 				for j, v := range r.Versions[r.Prompt:] {
 					of := w[max(0, int(v)-2)]
 					near(t, "log-prob", r.Logprobs[r.Prompt+j], float64(logprobs(t, m, of, r.Tokens, 0.9)[r.Prompt+j]),
-						2e-5)
+						5e-5)
 				}
 			}
 		})
@@ -191,7 +191,7 @@ func TestAKeptCacheHoldsKeysOfEarlierWeights(t *testing.T) {
 					if j > r.Prompt {
 						logits = cache.next(refs[r.Versions[j]], r.Tokens[j-1])
 					}
-					near(t, "log-prob", r.Logprobs[j], logSoftmax(logits, 0.9)[r.Tokens[j]], 2e-5)
+					near(t, "log-prob", r.Logprobs[j], logSoftmax(logits, 0.9)[r.Tokens[j]], 5e-5)
 					if r.Versions[j] == 4 {
 						differs = max(differs, math.Abs(float64(r.Logprobs[j]-pure[j])))
 					}
