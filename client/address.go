@@ -114,6 +114,22 @@ func SplitTable(text string) (service, table string, err error) {
 	return a.String(), text[i+1:], nil
 }
 
+// SplitTables splits the addresses of the parts of a table, separated by commas: "grpc://a:7447/lab,grpc://b:7447/lab"
+// is table lab in parts on two services. One address is a table of one service.
+func SplitTables(text string) (services []string, table string, err error) {
+	for i, part := range strings.Split(text, ",") {
+		service, name, err := SplitTable(strings.TrimSpace(part))
+		if err != nil {
+			return nil, "", err
+		}
+		if i > 0 && name != table {
+			return nil, "", fmt.Errorf("address: %q: want parts of one table, not of %s and of %s", text, table, name)
+		}
+		services, table = append(services, service), name
+	}
+	return services, table, nil
+}
+
 // transport returns the transport security for an address.
 func (o Options) transport(a address) (credentials.TransportCredentials, error) {
 	if a.scheme != tlsScheme {

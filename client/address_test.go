@@ -256,3 +256,15 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestTheAddressesOfPartsNameOneTable(t *testing.T) {
+	services, table, err := SplitTables("grpc://a:1/lab, grpc+unix:///run/b.sock/lab")
+	if err != nil || table != "lab" || !slices.Equal(services, []string{"grpc://a:1", "grpc+unix:///run/b.sock"}) {
+		t.Errorf("%v of %q, %v", services, table, err)
+	}
+	for _, bad := range []string{"", "grpc://a:1/lab,grpc://b:1/other", "grpc://a:1/lab,", "grpc://a:1/lab,b"} {
+		if _, _, err := SplitTables(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}

@@ -136,6 +136,19 @@ type Client struct {
 // Dial connects to a service at grpc://host:port, grpc+tls://host:port or grpc+unix:///path/of/socket and waits for its
 // first answer. The error wraps [ErrUnreachable] if none comes within five seconds.
 func Dial(ctx context.Context, address string, o Options) (*Client, error) {
+	c, err := newClient(address, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.ping(ctx); err != nil {
+		c.conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// newClient returns a client that connects with its first call.
+func newClient(address string, o Options) (*Client, error) {
 	a, err := parseAddress(address)
 	if err != nil {
 		return nil, err
@@ -147,14 +160,7 @@ func Dial(ctx context.Context, address string, o Options) (*Client, error) {
 	var random [8]byte
 	rand.Read(random[:]) // never fails
 	c.id = binary.LittleEndian.Uint64(random[:])
-	if err := c.connect(); err != nil {
-		return nil, err
-	}
-	if err := c.ping(ctx); err != nil {
-		c.conn.Close()
-		return nil, err
-	}
-	return c, nil
+	return c, c.connect()
 }
 
 func (c *Client) connect() error {
@@ -191,26 +197,29 @@ func (c *Client) connect() error {
 	return nil
 }
 
-// ping calls a method that every service answers.
+// ping waits for the service's first answer.
 func (c *Client) ping(ctx context.Context) error {
 	patience := dialPatience
 	if p := c.options.Patience; p > 0 {
 		patience = min(patience, p)
 	}
-	err := c.retryFor(ctx, patience, 0, func(ctx context.Context) error {
-		stream, err := c.flight.ListActions(ctx, &flight.Empty{})
-		for err == nil {
-			_, err = stream.Recv()
-		}
-		if errors.Is(err, io.EOF) || status.Code(err) == codes.Unimplemented {
-			return nil
-		}
-		return err
-	})
+	err := c.retryFor(ctx, patience, 0, c.listActions)
 	if err != nil {
 		return fmt.Errorf("service %s: connect: %w", c.address, err)
 	}
 	return nil
+}
+
+// listActions calls a method that every service answers.
+func (c *Client) listActions(ctx context.Context) error {
+	stream, err := c.flight.ListActions(ctx, &flight.Empty{})
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if errors.Is(err, io.EOF) || status.Code(err) == codes.Unimplemented {
+		return nil
+	}
+	return err
 }
 
 // Close ends the connection; leased batches that were not acknowledged go back.
@@ -368,9 +377,17 @@ func (c *Client) retry(ctx context.Context, wait time.Duration, call func(contex
 }
 
 func (c *Client) retryFor(ctx context.Context, patience, wait time.Duration, call func(context.Context) error) error {
+	return c.retryWhile(ctx, func() time.Duration { return patience }, wait, call)
+}
+
+// retryWhile asks after each attempt how long the calls may take in all.
+func (c *Client) retryWhile(
+	ctx context.Context, atMost func() time.Duration, wait time.Duration, call func(context.Context) error,
+) error {
 	began := time.Now()
 	for attempt := 0; ; attempt++ {
 		err := c.attempt(ctx, wait, call)
+		patience := atMost()
 		switch {
 		case err == nil:
 			return nil
@@ -433,6 +450,7 @@ func isTransient(err error) bool {
 	for _, answered := range []error{
 		rollout.ErrFull, rollout.ErrStarved, rollout.ErrAhead, rollout.ErrInvalid, rollout.ErrNoLease,
 		wire.ErrNotFound, wire.ErrExists, wire.ErrDenied, wire.ErrTooLarge, wire.ErrDiskFull,
+		wire.ErrElsewhere,
 	} {
 		if errors.Is(err, answered) {
 			return false

@@ -81,3 +81,45 @@ func Example() {
 	// 2+2=4: advantage +1, staleness 0
 	// 2+2=5: advantage -1, staleness 0
 }
+
+// A trainer draws from a table in parts as from one table: every rollout of both services is as likely as its priority
+// says.
+func ExampleDialAll() {
+	a, stopA := serve()
+	defer stopA()
+	b, stopB := serve()
+	defer stopB()
+	ctx := context.Background()
+
+	services, err := client.DialAll(ctx, []string{a, b}, client.AllOptions{Scope: client.AllParts})
+	if err != nil {
+		panic(err)
+	}
+	defer services.Close()
+	if _, err := services.Create(ctx, wire.Table{Name: "lab", Options: replay.Options{Capacity: 1000}}); err != nil {
+		panic(err)
+	}
+	table := services.Table("lab")
+
+	var groups []rollout.Group
+	for i := range 100 {
+		r := rollout.New(fmt.Sprint(i), []int32{1}, rollout.Completion{Tokens: []int32{2}, Logprobs: []float32{-0.7}})
+		groups = append(groups, rollout.Group{Rollouts: []*rollout.Rollout{r}})
+	}
+	if _, err := table.Insert(ctx, groups...); err != nil {
+		panic(err)
+	}
+	batch, err := table.Sample(ctx, rollout.Request{Size: 64})
+	if err != nil {
+		panic(err)
+	}
+	if err := table.Advance(ctx, 1); err != nil {
+		panic(err)
+	}
+	stats, err := table.Statistics(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(len(batch.Draws), "of", stats.Present, "rollouts; parts that are down:", len(stats.Down))
+	// Output: 64 of 100 rollouts; parts that are down: 0
+}

@@ -49,32 +49,41 @@ func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollou
 // InsertGroups is [Table.Insert] with all options and the whole answer, which says how many rollouts were too old for
 // the table's max_staleness and left at once.
 func (t *Table) InsertGroups(ctx context.Context, o Insertion, groups ...rollout.Group) (wire.InsertAnswer, error) {
+	answer, _, err := t.insertGroups(ctx, o, t.client.options.Patience, groups)
+	return answer, err
+}
+
+// insertGroups tries for so long to get an answer to what was sent. uncertain reports, beside an error, that no answer
+// came: the groups have entered or not.
+func (t *Table) insertGroups(
+	ctx context.Context, o Insertion, patience time.Duration, groups []rollout.Group,
+) (answer wire.InsertAnswer, uncertain bool, err error) {
 	if len(groups) == 0 {
-		return wire.InsertAnswer{}, nil
+		return wire.InsertAnswer{}, false, nil
 	}
 	size, err := commonSize(groups)
 	if err != nil {
-		return wire.InsertAnswer{}, t.failed("insert", err)
+		return wire.InsertAnswer{}, false, t.failed("insert", err)
 	}
 	o.GroupSize = cmp.Or(o.GroupSize, size)
 	o.BatchID = cmp.Or(o.BatchID, t.client.nextID())
 	schema, err := t.insertSchema(ctx)
 	if err != nil {
-		return wire.InsertAnswer{}, err
+		return wire.InsertAnswer{}, false, err
 	}
 	rec, err := t.packer.Rows(groups, schema)
 	if err != nil {
-		return wire.InsertAnswer{}, t.failed("insert", err)
+		return wire.InsertAnswer{}, false, t.failed("insert", err)
 	}
 	defer rec.Release()
-	answer, err := t.sendRecord(ctx, o, rec)
+	answer, uncertain, err = t.sendRecord(ctx, o, patience, rec)
 	if errors.Is(err, rollout.ErrInvalid) || errors.Is(err, wire.ErrNotFound) {
 		t.forgetSchema() // the table may be another than the one whose schema is known
 	}
 	if err != nil {
-		return answer, t.failed("insert", err)
+		return answer, uncertain, t.failed("insert", err)
 	}
-	return answer, nil
+	return answer, false, nil
 }
 
 // commonSize returns the size that all groups declare, 0 if they differ. It checks that each group is whole (invariant
@@ -129,8 +138,14 @@ func (t *Table) forgetSchema() {
 
 // sendRecord inserts a record batch: it waits while the table is full, and retries when the connection breaks.
 func (t *Table) sendRecord(
-	ctx context.Context, o Insertion, rec arrow.RecordBatch,
-) (answer wire.InsertAnswer, err error) {
+	ctx context.Context, o Insertion, patience time.Duration, rec arrow.RecordBatch,
+) (answer wire.InsertAnswer, uncertain bool, err error) {
+	atMost := func() time.Duration {
+		if uncertain {
+			return patience
+		}
+		return t.client.options.Patience
+	}
 	err = t.waitOut(ctx, rollout.ErrFull, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
 		metadata, err := json.Marshal(wire.InsertRequest{BatchID: o.BatchID, GroupSize: o.GroupSize, Grant: o.Grant,
@@ -138,29 +153,34 @@ func (t *Table) sendRecord(
 		if err != nil {
 			return err
 		}
-		return t.client.retry(ctx, wait, func(ctx context.Context) (err error) {
-			answer, err = t.sendOnce(ctx, rec, metadata)
-			if err != nil && isTransient(decodeError(err)) {
+		return t.client.retryWhile(ctx, atMost, wait, func(ctx context.Context) (err error) {
+			var sent bool
+			answer, sent, err = t.sendOnce(ctx, rec, metadata)
+			unanswered := err != nil && isTransient(decodeError(err))
+			uncertain = unanswered && (uncertain || sent)
+			if unanswered {
 				t.inserts.endAll()
 			}
 			return err
 		})
 	})
-	return answer, err
+	return answer, uncertain, err
 }
 
-// sendOnce sends a record batch on a pooled stream and receives its answer.
+// sendOnce sends a record batch on a pooled stream and receives its answer. sent reports whether the service may have
+// the whole of it.
 func (t *Table) sendOnce(
 	ctx context.Context, rec arrow.RecordBatch, metadata []byte,
-) (answer wire.InsertAnswer, err error) {
+) (answer wire.InsertAnswer, sent bool, err error) {
 	s, err := t.insertStream(rec.Schema())
 	if err != nil {
-		return answer, err
+		return answer, false, err
 	}
 	usable, err := s.during(ctx, func() error {
 		if err := s.writer.Write(rec, metadata); err != nil {
 			return s.writeError(err)
 		}
+		sent = true
 		result, err := s.stream.Recv()
 		if err != nil {
 			return err
@@ -173,7 +193,7 @@ func (t *Table) sendOnce(
 	if usable {
 		t.inserts.put(s)
 	}
-	return answer, err
+	return answer, sent, err
 }
 
 // insertStream is a DoPut stream.

@@ -258,6 +258,13 @@ func (s *Stream) disconnect() {
 	s.stream, s.asked = nil, false
 }
 
+// disconnectIfOpen gives the connection up, if there is one.
+func (s *Stream) disconnectIfOpen() {
+	if s.stream != nil {
+		s.disconnect()
+	}
+}
+
 // deliver hands a batch to the caller. If the batch before is still on lease, the request made ahead settles it.
 func (s *Stream) deliver(b *rollout.Batch, release bool) *rollout.Batch {
 	s.request.RequestID = ""

@@ -94,6 +94,8 @@ type Options struct {
 	NoSpace func(error)
 
 	Logger *slog.Logger // nil: nothing is logged
+
+	slack int64 // of a log, for tests; 0: slackBytes
 }
 
 func (o Options) withDefaults() Options {
@@ -142,7 +144,9 @@ type Journal struct {
 	stop    chan struct{} // closed by Close
 	done    chan struct{} // closed when both goroutines have ended
 	queue   queue
-	log     *cutLog // with Interval, otherwise nil
+	log     *cutLog    // with Interval, otherwise nil
+	shared  *sharedLog // in the place of store; nil: a file
+	carry   carry      // for the next cut; guarded by mu
 
 	table     atomic.Pointer[replay.Table] // changed by the goroutine that cuts
 	lastState []byte                       // the table's, of the last cut; only for the goroutine that cuts
@@ -367,7 +371,7 @@ func (j *Journal) Close() error {
 	j.file.Lock()
 	defer j.file.Unlock()
 	var err error
-	if !j.broken.Load() {
+	if j.store != nil && !j.broken.Load() {
 		err = j.store.db.Close()
 	}
 	j.store = nil
@@ -424,6 +428,8 @@ func (j *Journal) Stats() Stats {
 	defer j.file.RUnlock()
 	if j.store != nil {
 		st.FileBytes, st.FreeBytes = j.store.size()
+	} else if j.shared != nil {
+		st.FileBytes = j.shared.size.Load()
 	}
 	return st
 }

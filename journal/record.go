@@ -224,6 +224,9 @@ type entry struct {
 	record []byte
 }
 
+// id returns the rollout of a record of the buckets "rollouts" and "uses".
+func (en entry) id() rollout.ID { return rollout.ID(binary.BigEndian.Uint64(en.key)) }
+
 // arena is the memory of encoded rollouts, a part for each goroutine that encodes.
 type arena struct{ parts [][]byte }
 

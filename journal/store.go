@@ -43,7 +43,8 @@ type batch struct {
 	keep     int     // number of requests to keep, the latest ones
 	state    []entry // changed state of the table and blobs
 
-	position position // with Interval: in the log
+	position position // with Interval: in the log; in a shared log the number only, 0 until it is there
+	carried  uint64   // the rollouts of a shared log before this position are in the table no more, or in this cut
 	due      bool     // to be written now; otherwise when the interval is over
 
 	bytes int64 // of records

@@ -181,10 +181,23 @@ func (j *Journal) cutLoop() {
 	}
 }
 
+// askToCarry has the next cut carry what keeps the shared log from being trimmed.
+func (j *Journal) askToCarry() {
+	next := j.shared.next(j.table.Load().ForService().Flow().Bytes)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.carry = next
+}
+
 // cut takes a cut and encodes it.
 func (j *Journal) cut(r *round) (*batch, error) {
-	c := j.table.Load().ForJournal().Cut()
-	b := &batch{round: r, sync: r != nil && r.sync, removed: c.Removed, requests: c.Requests, keep: c.State.Requests}
+	j.mu.Lock()
+	again := j.carry
+	j.carry = carry{}
+	j.mu.Unlock()
+	c := j.table.Load().ForJournal().Cut(again.ids...)
+	b := &batch{round: r, sync: r != nil && r.sync, removed: c.Removed, requests: c.Requests, keep: c.State.Requests,
+		carried: again.upTo}
 	if err := j.addTableState(b, c); err != nil {
 		return nil, err
 	}
@@ -379,6 +392,11 @@ func (j *Journal) write(batches []*batch) (wrote bool, err error) {
 			wrote, err = true, fmt.Errorf("writing the journal %s: %v", j.options.Path, p)
 		}
 	}()
+	if j.shared != nil {
+		wrote, err = j.shared.write(batches)
+		j.askToCarry()
+		return wrote, err
+	}
 	if wrote, err = j.writeInOrder(batches); err != nil {
 		return wrote, err
 	}

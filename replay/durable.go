@@ -230,9 +230,10 @@ func (s *shard) setChangeLog(l *changeLog) {
 }
 
 // Cut returns what changed since the last cut, as of one moment: every lock is held for the time it takes to copy what
-// changed. The rollouts are shared. It returns nil if the table is not tracked.
-func (d JournalView) Cut() *Changes {
-	c := d.table.cut()
+// changed. The rollouts are shared. It returns nil if the table is not tracked. Those of again that are still present
+// are in Inserted whether they changed or not.
+func (d JournalView) Cut(again ...rollout.ID) *Changes {
+	c := d.table.cut(again)
 	if c == nil {
 		return nil
 	}
@@ -242,7 +243,7 @@ func (d JournalView) Cut() *Changes {
 	return c
 }
 
-func (t *Table) cut() *Changes {
+func (t *Table) cut(again []rollout.ID) *Changes {
 	t.lockAll()
 	defer t.unlockAll()
 	if t.changes == nil {
@@ -251,9 +252,19 @@ func (t *Table) cut() *Changes {
 	c := &Changes{Reset: t.changes.reset, Requests: t.changes.requests, State: t.state()}
 	*t.changes = tableChanges{}
 	for _, s := range t.shards {
+		s.noteAgain(again)
 		s.cut(c)
 	}
 	return c
+}
+
+// noteAgain notes rollouts that are present as inserted since the last cut.
+func (s *shard) noteAgain(ids []rollout.ID) {
+	for _, id := range ids {
+		if slot := s.index.find(id); slot != none && !s.items[slot].is(evicted) {
+			s.changes.inserted(slot)
+		}
+	}
 }
 
 // cut adds the shard's changes to c and empties its log.

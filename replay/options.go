@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/replay/split"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -487,6 +488,31 @@ func sameIdentity(saved string, table Options) error {
 			d.Key, d.A, d.B, rollout.ErrInvalid))
 	}
 	return problems.Err()
+}
+
+// Division returns how a batch of the table is divided over tables that are parts of one.
+func (o Options) Division() split.Rule {
+	o = o.WithDefaults()
+	rule := split.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable}
+	if o.Unit == UnitGroup {
+		rule.Unit = o.GroupSize
+	}
+	switch o.Sampler {
+	case LIFO, FIFO:
+		rule.Kind = split.Queue
+	case Uniform:
+		rule.Kind = split.Replaced
+	case Epoch:
+		rule.Kind = split.Epoch
+	case Unseen, LeastUsed:
+		rule.Kind = split.UnusedFirst
+	case Prioritized:
+		rule.Kind = split.Stratified
+		if o.Draws == Independent {
+			rule.Kind = split.ByMass
+		}
+	}
+	return rule
 }
 
 func (o Options) leaseTime() time.Duration {

@@ -237,6 +237,18 @@ func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) (logLa
 	return -beta * (smallest + math.Log(p.began))
 }
 
+// totals returns the logarithms of the sum of the weights, with ages counted from a version, and of the largest
+// importance weight, with weights normalised by table. There is a unit to draw.
+func (p *prioritized) totals(v rollout.Version) (logMass, logLargest float64) {
+	p.rescaleIfTiny()
+	logMass = math.Log(p.tree.Total()) + p.shift + p.rate*float64(int64(p.ref)-int64(v))
+	if p.least != nil {
+		least := p.least.Least() + p.rate*float64(int64(p.leastRef)-int64(v))
+		logLargest = -p.o.BetaAt(v) * (math.Log(float64(p.count)) + least - logMass)
+	}
+	return logMass, logLargest
+}
+
 // resized returns a slice of n elements. Their values are undefined.
 func resized[T any](s []T, n int) []T {
 	if n > cap(s) {

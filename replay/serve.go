@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/reprise-rl/reprise/replay/split"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -120,6 +121,40 @@ func (v ServiceView) NextExpiry(shard int) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return s.leases[0].Deadline, true
+}
+
+// Totals returns what a shard, which the table must have, adds to a draw over several tables.
+func (v ServiceView) Totals(shard int) split.Totals {
+	s := v.table.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expireLeases()
+	t := split.Totals{Version: s.version, Units: s.sampler.size(), Fresh: s.fresh.Waiting.Len}
+	switch d := s.sampler.(type) {
+	case *epoch:
+		t.EpochLeft = d.slotSet.ready
+	case *prioritized:
+		t.Beta = d.o.BetaAt(s.version)
+		if d.count > 0 {
+			t.LogMass, t.LogLargest = d.totals(s.version)
+		}
+	}
+	t.Unused = s.unused()
+	return t
+}
+
+// unused counts the units that can be drawn and have neither a use nor a draw on lease. Samplers that draw those first
+// know how many there are.
+func (s *shard) unused() int {
+	switch d := s.sampler.(type) {
+	case *unseen:
+		return d.slotSet.ready
+	case *leastUsed:
+		if len(d.levels) > 0 {
+			return len(d.levels[0])
+		}
+	}
+	return 0
 }
 
 // Flow is what went into a table and out of it, and what is there: the part of rollout.Stats that costs next to

@@ -61,8 +61,8 @@ func (c Config) validateLive() error {
 
 // liveTable is a table of a service that workers fill.
 type liveTable struct {
-	*client.Table
-	client  *client.Client
+	serviceTable
+	client  connection
 	options replay.Options
 	leased  []rollout.BatchID // sampled since Settle
 }
@@ -79,7 +79,7 @@ func openLive(ctx context.Context, c Config, vocab int, begins bool) (*liveTable
 	if err != nil {
 		return nil, errors.Join(under("replay", err), conn.Close())
 	}
-	t := &liveTable{table.Waiting(client.Forever), conn, local.Options(), nil}
+	t := &liveTable{table, conn, local.Options(), nil}
 	if err := t.prepare(ctx, c, begins); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

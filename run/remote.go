@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/disk"
@@ -26,7 +27,8 @@ const bufferFile = "buffer.json"
 
 // Remote names the table of a service in which a run keeps its rollouts ([Config.WithBuffer]).
 type Remote struct {
-	// grpc://host:port/table, grpc+tls://host:port/table or grpc+unix:///path/of/socket/table
+	// grpc://host:port/table, grpc+tls://host:port/table or grpc+unix:///path/of/socket/table; several with commas
+	// between them are the parts of one table
 	Address string         `json:"address"`
 	Options client.Options `json:"options"` // of the connection; a token itself is not recorded, its file is
 	Run     string         `json:"run"`     // under which the service keeps the run's checkpoints; Train makes it
@@ -69,8 +71,27 @@ func (c Config) ReachBuffer(ctx context.Context) error {
 	return errors.Join(c.remote.requireUnused(stats), c.remote.requireJournal(stats))
 }
 
+// connection is a client of one service, or of several that hold tables in parts.
+type connection interface {
+	Create(ctx context.Context, definition wire.Table) (wire.TableInfo, error)
+	Drop(ctx context.Context, name string) error
+	Close() error
+}
+
+// serviceTable is a table of one service, or one in parts.
+type serviceTable interface {
+	replay.Buffer
+	Name() string
+	InsertGroups(ctx context.Context, o client.Insertion, groups ...rollout.Group) (wire.InsertAnswer, error)
+	Info(ctx context.Context) (wire.TableInfo, error)
+	Statistics(ctx context.Context) (*wire.TableStatistics, error)
+	Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error)
+	Restore(ctx context.Context, name string) (wire.TableInfo, error)
+	Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error
+}
+
 // probeCreate makes a table of any kind to see what becomes of it, and removes it.
-func probeCreate(ctx context.Context, conn *client.Client, table *client.Table) (*wire.TableStatistics, error) {
+func probeCreate(ctx context.Context, conn connection, table serviceTable) (*wire.TableStatistics, error) {
 	if _, err := conn.Create(ctx, wire.Table{Name: table.Name()}); err != nil {
 		return nil, err
 	}
@@ -97,16 +118,28 @@ func (r Remote) requireUnused(stats *wire.TableStatistics) error {
 		r.Address, stats.Version, stats.Inserted)
 }
 
-func (r Remote) dial(ctx context.Context) (*client.Client, *client.Table, error) {
-	service, table, err := client.SplitTable(r.Address)
+// dial connects to the table. On the real clock its calls wait; of a table in parts batches come from all of them.
+func (r Remote) dial(ctx context.Context) (connection, serviceTable, error) {
+	services, name, err := client.SplitTables(r.Address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--buffer: %w", err)
 	}
-	c, err := client.Dial(ctx, service, r.Options)
+	wait := time.Duration(0)
+	if r.Publish != "" {
+		wait = client.Forever
+	}
+	if len(services) == 1 {
+		c, err := client.Dial(ctx, services[0], r.Options)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--buffer: %w", err)
+		}
+		return c, c.Table(name).UsingAtDraw().Waiting(wait), nil
+	}
+	c, err := client.DialAll(ctx, services, client.AllOptions{Options: r.Options, Scope: client.AllParts})
 	if err != nil {
 		return nil, nil, fmt.Errorf("--buffer: %w", err)
 	}
-	return c, c.Table(table).UsingAtDraw(), nil
+	return c, c.Table(name).UsingAtDraw().Waiting(wait), nil
 }
 
 // withRunName returns the place with a name for the checkpoints of a new run, which no other run has.
@@ -198,14 +231,22 @@ func (c Config) withRecordedBuffer(dir string) (Config, error) {
 // go on with other rollouts than it knows of.
 type remote struct {
 	place   Remote
-	client  *client.Client
-	table   *client.Table
+	client  connection
+	table   serviceTable
 	options replay.Options
 	dir     string // of the run, for what errors advise
 
 	version rollout.Version // that the table must have
-	last    uint64          // rollout id given last; ids go up by one
+	last    uint64          // rollout id given last; ids go up by one, in parts each part's do
+	draws   uint64          // batches drawn
 	slot    int             // of the last checkpoint, 0 or 1
+}
+
+// inParts reports whether the table is in parts over several services. Batch ids and request ids then decide which part
+// gives or gets what, and the run numbers them itself: the same run, the same parts.
+func (r *remote) inParts() bool {
+	_, whole := r.table.(*client.Whole)
+	return whole
 }
 
 // openRemote connects to a service and makes the table of a run there, or finds it: a run that begins wants it empty.
@@ -252,13 +293,17 @@ func (r *remote) prepare(ctx context.Context, begins bool) error {
 
 // Insert adds whole groups, once, and makes sure that nobody else has.
 func (r *remote) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
-	answer, err := r.table.InsertGroups(ctx, client.Insertion{}, groups...)
+	var o client.Insertion
+	if r.inParts() {
+		o.BatchID = fmt.Sprintf("run-%d", r.last)
+	}
+	answer, err := r.table.InsertGroups(ctx, o, groups...)
 	if err != nil {
 		return nil, r.advise(err)
 	}
 	ids := make([]rollout.ID, len(answer.IDs))
 	for i, id := range answer.IDs {
-		if r.last++; id != r.last {
+		if r.last++; id != r.last && !r.inParts() {
 			return nil, r.changed("gave a rollout the id %d where %d was due", id, r.last)
 		}
 		ids[i] = rollout.ID(id)
@@ -268,10 +313,14 @@ func (r *remote) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout
 
 // Sample draws a batch whose draws count as used.
 func (r *remote) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+	if r.inParts() {
+		req.ID = fmt.Sprintf("run-%d", r.draws)
+	}
 	b, err := r.table.Sample(ctx, req)
 	if err != nil {
 		return nil, r.advise(err)
 	}
+	r.draws++
 	return b, r.at(b.Version)
 }
 
@@ -391,12 +440,13 @@ type remoteSave struct {
 	Version  int32  `json:"version"`
 	Inserted uint64 `json:"inserted"` // rollouts, ever
 	Present  int    `json:"present"`
+	Draws    uint64 `json:"draws,omitempty"` // batches, ever
 }
 
 func (r *remote) save(ctx context.Context, dir string) error {
 	slot := 1 - r.slot
 	saved := remoteSave{Name: fmt.Sprintf("%s-%d", r.place.Run, slot), Slot: slot, Version: int32(r.version),
-		Inserted: r.last}
+		Inserted: r.last, Draws: r.draws}
 	answer, err := r.table.Checkpoint(ctx, saved.Name)
 	if err != nil {
 		return err
@@ -435,6 +485,7 @@ func (r *remote) restore(ctx context.Context, dir string) error {
 			r.place.Address, info.Version, info.Present, saved.Version, saved.Present, saved.Name)
 	}
 	r.version, r.last, r.slot = rollout.Version(saved.Version), saved.Inserted, saved.Slot
+	r.draws = saved.Draws
 	_, err = r.stats(ctx)
 	return err
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -111,6 +112,30 @@ func TestARunOutlivesARestartOfItsService(t *testing.T) {
 				sameRuns(t, remote, own)
 			}
 		})
+	}
+}
+
+func TestARunOnATableInPartsIsTheSameAgainAndWhenItIsResumed(t *testing.T) {
+	l, m := newLab(t), newLab(t)
+	c := small(t, "replay.sampler=prioritized", "replay.retention=fifo")
+	inParts := func(table string) Config {
+		return c.WithBuffer(Remote{Address: l.address(table) + "," + m.address(table)})
+	}
+	var folders []string
+	for i := range 2 {
+		folders = append(folders, filepath.Join(t.TempDir(), "whole"))
+		train(t, inParts(fmt.Sprint("whole", i)), folders[i])
+	}
+	sameRuns(t, folders[0], folders[1])
+	stopped := filepath.Join(t.TempDir(), "stopped")
+	interrupt(t, inParts("stopped"), stopped, 6)
+	resume(t, c, stopped)
+	sameRuns(t, stopped, folders[0])
+	for _, part := range []*lab{l, m} {
+		if stats, err := part.table("whole0").Statistics(t.Context()); err != nil || stats.Inserted == 0 ||
+			stats.Acknowledged == 0 {
+			t.Errorf("a part had %d rollouts inserted and %d drawn, %v", stats.Inserted, stats.Acknowledged, err)
+		}
 	}
 }
 

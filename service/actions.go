@@ -47,6 +47,8 @@ func (s *Service) actions() map[string]action {
 		wire.Abandon:          actOn(s, "give back groups that will not be inserted", toWrite, abandon),
 		wire.PromptsNext:      actOn(s, "take prompts to ask again", toWrite, nextPrompts),
 		wire.PromptsReport:    actOn(s, "report the results of prompts", toWrite, reportPrompts),
+		wire.ReadTotals:       actOn(s, "return what draws over many services are divided by", toRead, totals),
+		wire.Locate:           {"say which services have a table" + bodyFields[wire.TableRequest](), s.locate},
 	}
 }
 
@@ -128,7 +130,7 @@ func (s *Service) createTable(ctx context.Context, c *call, body []byte) (any, e
 	if err := s.authorize(ctx, w.Name, toWrite); err != nil {
 		return nil, err
 	}
-	t, err := s.create(w, s.options.MaxTables)
+	t, err := s.createAnywhere(ctx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +142,12 @@ func (s *Service) dropTable(ctx context.Context, _ *call, body []byte) (any, err
 	var req wire.TableRequest
 	if err := decodeJSON("body", body, &req); err != nil {
 		return nil, err
+	}
+	if s.options.Cluster != nil {
+		if err := s.authorize(ctx, req.Table, toWrite); err != nil {
+			return nil, err
+		}
+		return nil, s.options.Cluster.Drop(ctx, req.Table)
 	}
 	if _, err := s.allowed(ctx, req.Table, toWrite); err != nil {
 		return nil, err
@@ -192,8 +200,8 @@ func rewind(ctx context.Context, t *table, r *wire.VersionRequest) (any, error) 
 func (t *table) rewind(ctx context.Context, v rollout.Version) error {
 	t.life.Lock() // nothing else may move the version or the counts meanwhile
 	defer t.life.Unlock()
-	if t.dropped.Load() {
-		return notFound(t.Name)
+	if err := t.gone(); err != nil {
+		return err
 	}
 	from, before := t.version(), t.rollouts.ForService().Flow().Rewound
 	if err := t.rollouts.Rewind(ctx, v); err != nil {
@@ -412,6 +420,35 @@ func (t *table) withPrompts(operation func() error) error {
 		}
 		return operation()
 	})
+}
+
+// totals answers wire.ReadTotals.
+func totals(_ context.Context, t *table, r *wire.TotalsRequest) (any, error) {
+	if r.Shard < 0 || r.Shard >= t.Shards {
+		return nil, wire.Errorf(wire.Invalid, "shard: %d: want 0 to %d", r.Shard, t.Shards-1)
+	}
+	return wire.Totals{Table: t.Name, Totals: t.rollouts.ForService().Totals(r.Shard)}, nil
+}
+
+// locate answers wire.Locate. Without a cluster the answer is this service itself.
+func (s *Service) locate(ctx context.Context, c *call, body []byte) (any, error) {
+	var req wire.TableRequest
+	if err := decodeJSON("body", body, &req); err != nil {
+		return nil, err
+	}
+	if s.options.Cluster == nil {
+		t, err := s.allowed(ctx, req.Table, toRead)
+		if err != nil {
+			return nil, err
+		}
+		c.uses(t.Name)
+		return wire.Location{Parts: []wire.Part{{Table: t.Name}}}, nil
+	}
+	if err := s.authorize(ctx, req.Table, toRead); err != nil {
+		return nil, err
+	}
+	parts, err := s.options.Cluster.Locate(ctx, req.Table)
+	return wire.Location{Parts: parts}, err
 }
 
 // statistics answers wire.Statistics.

@@ -42,6 +42,7 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws,
 		wire.Acknowledge, wire.Release, wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore,
 		wire.ListCheckpoints, wire.DeleteCheckpoint, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
+		wire.ReadTotals, wire.Locate,
 	}
 	slices.Sort(want)
 	if !slices.Equal(listed, want) {
@@ -116,6 +117,37 @@ func TestADropEndsEveryWaitForTheTable(t *testing.T) {
 	if fresh := v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 8}}); fresh.Present != 0 {
 		t.Errorf("a new table of that name holds %d", fresh.Present)
 	}
+}
+
+func TestTotalsAreWhatAShardAddsToADrawOverManyServices(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: "unseen", Shards: 2, Capacity: 64}})
+	v.fill("a", alone(8, 0)...) // by turns to the two shards
+	do[wire.TableInfo](v, wire.Advance, wire.VersionRequest{Table: "a", Version: 3})
+	if _, err := v.get(wire.SampleRequest{Table: "a", Size: 3, Shard: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for shard, unused := range []int{4, 1} {
+		x := do[wire.Totals](v, wire.ReadTotals, wire.TotalsRequest{Table: "a", Shard: shard})
+		want := wire.Totals{Table: "a"}
+		want.Version, want.Units, want.Unused, want.Fresh = 3, 4, unused, 4
+		if x != want {
+			t.Errorf("shard %d has %+v, want %+v", shard, x, want)
+		}
+	}
+	_, err := try[any](v, wire.ReadTotals, wire.TotalsRequest{Table: "a", Shard: 2})
+	checkRefusal(t, err, wire.Invalid, "shard: 2", "0 to 1")
+}
+
+func TestAServiceByItselfLocatesItsTablesHere(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	l := do[wire.Location](v, wire.Locate, wire.TableRequest{Table: "a"})
+	if len(l.Parts) != 1 || l.Parts[0] != (wire.Part{Table: "a"}) {
+		t.Errorf("table a is at %+v", l)
+	}
+	_, err := try[any](v, wire.Locate, wire.TableRequest{Table: "b"})
+	checkRefusal(t, err, wire.NotFound, `"b"`)
 }
 
 func TestVersionsGoUpByAdvanceAndDownByRewind(t *testing.T) {
@@ -345,6 +377,7 @@ func TestEveryCallNeedsItsRight(t *testing.T) {
 		wire.ListCheckpoints: `read {"table":"a"}`, wire.DeleteCheckpoint: `write {"table":"a"}`,
 		wire.Start: `write {"table":"a"}`, wire.Abandon: `write {"table":"a"}`,
 		wire.PromptsNext: `write {"table":"a"}`, wire.PromptsReport: `write {"table":"a"}`,
+		wire.ReadTotals: `read {"table":"a"}`, wire.Locate: `read {"table":"a"}`,
 	}
 	for _, may := range []string{"read", "write"} {
 		v := serve(t, Options{Access: rights{may + " a"}, Tables: []wire.Table{{Name: "a"}, {Name: "b"}}})

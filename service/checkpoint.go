@@ -334,8 +334,8 @@ func (t *table) readState(r io.Reader) error {
 	}
 	t.life.Lock()
 	defer t.life.Unlock()
-	if t.dropped.Load() {
-		return notFound(t.Name)
+	if err := t.gone(); err != nil {
+		return err
 	}
 	var saved *prompts.Buffer
 	if t.prompts != nil {

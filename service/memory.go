@@ -54,6 +54,14 @@ func (o Options) tableBytes() int64 {
 		int64(o.MaxConnections)*connectionOverhead
 }
 
+// DefaultTableBytes returns what a service on a machine of so many bytes has for tables by default.
+func DefaultTableBytes(machine int64) int64 {
+	return Options{MemoryBytes: memoryShare(machine)}.withDefaults().tableBytes()
+}
+
+// memoryShare is the default of MemoryBytes.
+func memoryShare(machine int64) int64 { return machine / 4 * 3 }
+
 // budget bounds the bytes in use at once. Requests for more than is free wait in order of arrival, so that large ones
 // get their turn.
 type budget struct {

@@ -21,9 +21,10 @@ type Observation struct {
 	At          time.Time
 	Started     time.Time
 	Stopping    bool
-	Err         error // a journal that failed, or a full disk; nil: the service is healthy
+	Err         error // a journal that failed, a full disk, or a lapsed lease; nil: the service is healthy
 	Tables      []TableView
 	Connections []Connection
+	Cluster     *wire.ClusterView // nil: none
 
 	MemoryBytes int64             // Options.MemoryBytes
 	Memory      []MemoryPart      // its parts for clients
@@ -154,7 +155,11 @@ func (s *Service) Observe() Observation {
 			o.Err = fmt.Errorf("table %q: journal: %w", t.Name, v.Journal.Err)
 		}
 	}
-	o.Err = cmp.Or(o.Err, o.DiskFull)
+	if s.options.Cluster != nil {
+		view := s.options.Cluster.View()
+		o.Cluster = &view
+	}
+	o.Err = cmp.Or(o.Err, o.DiskFull, s.checkLease())
 	return o
 }
 

@@ -117,7 +117,8 @@ type Options struct {
 	// between two readings of each journal that check all of it, in the background at 64 MiB/s [24h]
 	ScrubInterval time.Duration `yaml:"scrub_interval" json:"scrub_interval"`
 
-	Access Access `yaml:"-" json:"-"` // nil: everybody may do everything
+	Access  Access  `yaml:"-" json:"-"` // nil: everybody may do everything
+	Cluster Cluster `yaml:"-" json:"-"` // nil: this service has all its tables, and knows no other
 	// name of a call's caller, to whom leases belong; nil: "" for all
 	Caller func(ctx context.Context) string `yaml:"-" json:"-"`
 	Logger *slog.Logger                     `yaml:"-" json:"-"` // nil: slog.Default()
@@ -135,7 +136,7 @@ type Access interface {
 func (o Options) withDefaults() Options {
 	o.Sync = cmp.Or(o.Sync, journal.Always)
 	if o.MemoryBytes == 0 {
-		o.MemoryBytes = limits.Memory() / 4 * 3
+		o.MemoryBytes = memoryShare(limits.Memory())
 	}
 	o.MaxInFlightBytes = cmp.Or(o.MaxInFlightBytes, max(min(DefaultMaxInFlightBytes, o.MemoryBytes/inFlightShare),
 		o.MaxMessageBytes))
@@ -295,6 +296,10 @@ func (s *Service) openJournals() error {
 		if !found {
 			continue
 		}
+		if s.options.Cluster != nil {
+			return fmt.Errorf("data: %s: holds table %s of a service without a cluster: want a folder without tables; "+
+				"reprise export and import bring them over", s.options.Data, name)
+		}
 		t, err := s.reopen(name)
 		if err != nil {
 			return fmt.Errorf("table %s: %w", name, err)
@@ -306,6 +311,9 @@ func (s *Service) openJournals() error {
 
 // createTables creates the tables of the options that do not exist yet.
 func (s *Service) createTables() error {
+	if s.options.Cluster != nil {
+		return nil
+	}
 	for _, w := range s.options.Tables {
 		if _, err := s.create(w, math.MaxInt); err != nil {
 			return fmt.Errorf("creating table %q: %w", w.Name, err)
@@ -368,9 +376,9 @@ func (s *Service) table(name string) (*table, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if t := s.tables[name]; t != nil {
-		return t, nil
+		return t, s.checkLease()
 	}
-	return nil, notFound(name)
+	return nil, s.elsewhere(name)
 }
 
 // list returns all tables in order of names.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,14 +56,7 @@ func (s *Service) create(w wire.Table, most int) (*table, error) {
 	s.admin.Lock()
 	defer s.admin.Unlock()
 	if t, err := s.table(w.Name); err == nil {
-		if w.CapacityBytes == 0 { // not given: what the table got
-			d.CapacityBytes = t.CapacityBytes
-		}
-		if found := differences(d.Table, t.Table); len(found) > 0 {
-			return nil, wire.Errorf(wire.Exists, "table %q exists with another definition: %s: use that definition, "+
-				"choose another name, or drop the table", w.Name, strings.Join(found, "; "))
-		}
-		return t, nil
+		return t, t.checkSame(d)
 	}
 	if n := len(s.list()); n >= most { // admin is held: no other is created meanwhile
 		return nil, wire.Errorf(wire.Invalid, "table %q: there are %d tables already: drop some, or raise max_tables",
@@ -104,6 +98,17 @@ func (s *Service) create(w wire.Table, most int) (*table, error) {
 	s.log.Info("table created", "table", w.Name, "sampler", d.Sampler, "capacity", d.Capacity, "durable",
 		t.journal != nil)
 	return t, nil
+}
+
+// checkSame refuses to create a table again with another definition.
+func (t *table) checkSame(d *definition) error {
+	again := d.Table
+	again.CapacityBytes = cmp.Or(again.CapacityBytes, t.CapacityBytes) // not given: what the table got
+	if found := differences(again, t.Table); len(found) > 0 {
+		return wire.Errorf(wire.Exists, "table %q exists with another definition: %s: use that definition, choose "+
+			"another name, or drop the table", t.Name, strings.Join(found, "; "))
+	}
+	return nil
 }
 
 // reopen recovers a table from its journal.
@@ -185,8 +190,9 @@ func (t *table) loadJournaled(blobs map[string][]byte) (err error) {
 			return err
 		}
 	}
-	// Grant numbers begin at the microseconds since 1970: no earlier process reached that number.
-	first := uint64(max(t.now().UnixMicro(), 1))
+	// Grant numbers begin at the time since 1970 in units of 10 us: no earlier process reached that number, and it stays
+	// below 2^48, as ids of a part must.
+	first := uint64(max(t.now().UnixMicro()/10, 1))
 	t.gate.Store(newGate(t.Gate, g.countFor(t), first))
 	if t.Prompts == nil {
 		return nil
@@ -223,7 +229,7 @@ func (s *Service) scrubJournals() {
 		case <-ctx.Done():
 		}
 		for _, t := range s.list() {
-			if t.journal == nil || time.Since(t.journal.Stats().Verified) < s.options.ScrubInterval {
+			if t.journal == nil || s.options.Cluster != nil || time.Since(t.journal.Stats().Verified) < s.options.ScrubInterval {
 				continue
 			}
 			err := t.journal.Scrub(ctx, scrubRate)
@@ -249,15 +255,7 @@ func (s *Service) drop(name string) error {
 	if err != nil {
 		return err
 	}
-	t.life.Lock()
-	t.dropped.Store(true)
-	t.leases.endAll()
-	t.life.Unlock()
-	s.tableMemory.add(-t.heldBytes)
-	s.mu.Lock()
-	delete(s.tables, name)
-	s.mu.Unlock()
-	t.notifyAll()
+	s.forget(t)
 	defer s.log.Info("table dropped", "table", name)
 	if t.journal == nil {
 		return nil
@@ -271,14 +269,35 @@ func (s *Service) drop(name string) error {
 	return nil
 }
 
-// unlessDropped runs an operation, which may not wait.
+// forget stops serving a table. Whoever waits for it gets an error.
+func (s *Service) forget(t *table) {
+	t.life.Lock()
+	t.dropped.Store(true)
+	t.leases.endAll()
+	t.life.Unlock()
+	s.tableMemory.add(-t.heldBytes)
+	s.mu.Lock()
+	delete(s.tables, t.Name)
+	s.mu.Unlock()
+	t.notifyAll()
+}
+
+// unlessDropped runs an operation, which may not wait, unless the table was dropped or another node may own it.
 func (t *table) unlessDropped(operation func() error) error {
 	t.life.RLock()
 	defer t.life.RUnlock()
-	if t.dropped.Load() {
-		return notFound(t.Name)
+	if err := t.gone(); err != nil {
+		return err
 	}
 	return operation()
+}
+
+// gone returns an error if the table was dropped, or another node owns it or may own it.
+func (t *table) gone() error {
+	if t.dropped.Load() {
+		return t.service.elsewhere(t.Name)
+	}
+	return t.service.checkLease()
 }
 
 // allowedStill returns an error unless a stream may go on with the table: since the stream began the caller's token may
@@ -381,11 +400,14 @@ func (t *table) journalError(err error) error {
 	case errors.Is(err, journal.ErrClosed) && t.service.stopping():
 		return errClosing()
 	case errors.Is(err, journal.ErrClosed) && t.dropped.Load():
-		return notFound(t.Name)
+		return t.service.elsewhere(t.Name)
 	}
 	if errors.Is(err, journal.ErrNoSpace) {
 		return wire.Errorf(wire.DiskFull, "journal: %s; it is not known to be on disk: repeat the call, under its "+
 			"batch_id if it has one", err)
+	}
+	if t.service.options.Cluster != nil {
+		return wire.ElsewhereError("", "table %q: this node gives it to another: %s: retry", t.Name, err)
 	}
 	return wire.Errorf(wire.Failed, "journal: %s", err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/split"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/task"
 )
@@ -54,6 +55,7 @@ type Comparison struct {
 		Mean  float64 `json:"mean"`
 		Sigma float64 `json:"sigma"`
 	} `json:"reward_latency"`
+	Division       Division            `json:"division,omitzero"` // of the arms in parts; zero: there are none
 	WeightTransfer float64             `json:"weight_transfer"`
 	WeightSync     pipeline.WeightSync `json:"weight_sync"`
 	InFlight       int                 `json:"updates_in_flight"` // 0: no limit
@@ -71,11 +73,12 @@ type Comparison struct {
 	Seconds        float64         `json:"seconds"` // wall time of all arms
 }
 
-// ComparisonArm is the measurements with one of the queues or with the buffer.
+// ComparisonArm is the measurements with one of the queues or with the buffer, as one table or in parts.
 type ComparisonArm struct {
 	Name     string         `json:"name"`
 	Sampler  replay.Sampler `json:"sampler"`
 	Capacity int            `json:"capacity"`
+	Absence  *Absence       `json:"absence,omitempty"` // of parts that were lost; nil: one table
 
 	Updates         int     `json:"updates"`
 	Time            float64 `json:"time"`
@@ -169,49 +172,71 @@ func numbers(list string, n int) []float64 {
 }
 
 // Compare runs a trial with a queue that gives the newest rollouts first, with one that gives the oldest first, and
-// with a buffer of about the given capacity. It sets the trial's Buffer and Skip. A trial too short to show more than
-// its beginning is refused, and so is one that would take for ever; the [option.Error] has the key workers, trainers or
-// rollouts.
-func Compare(ctx context.Context, t Trial, capacity int) (*Comparison, error) {
-	c, err := newComparer(t, capacity)
+// with a buffer of about the given capacity; then, if there is a division, with the latter two in parts. It sets the
+// trial's Buffer and Skip. A trial too short to show more than its beginning is refused, and so is one that would take
+// for ever; the [option.Error] has the key workers, trainers or rollouts.
+func Compare(ctx context.Context, t Trial, capacity int, d Division) (*Comparison, error) {
+	if err := d.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := newComparer(t, capacity, d)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	arms := arms()
-	records, errs := make([]*Record, len(arms)), make([]error, len(arms))
+	arms := c.arms()
+	errs := make([]error, len(arms))
 	var running sync.WaitGroup
-	for i, sampler := range arms {
-		running.Go(func() { records[i], errs[i] = c.run(ctx, sampler) })
+	for i := range arms {
+		running.Go(func() { errs[i] = c.run(ctx, &arms[i]) })
 	}
 	running.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return c.comparison(records, time.Since(began).Seconds()), nil
+	return c.comparison(arms, time.Since(began).Seconds()), nil
 }
 
-// arms are the samplers compared, in the order in which they are shown.
-func arms() []replay.Sampler { return []replay.Sampler{replay.LIFO, replay.FIFO, replay.Distinct} }
+// schedule is the trial with one sampler.
+type schedule struct {
+	sampler replay.Sampler
+	parts   bool
+	record  *Record
+	absence *Absence
+}
 
-func armName(sampler replay.Sampler) string {
-	if sampler.Consumes() {
-		return string(sampler) + " queue"
+// arms are the schedules compared, in the order in which they are shown.
+func (c *comparer) arms() []schedule {
+	arms := []schedule{{sampler: replay.LIFO}, {sampler: replay.FIFO}, {sampler: replay.Distinct}}
+	if c.division.Parts > 0 {
+		arms = append(arms, schedule{sampler: replay.FIFO, parts: true}, schedule{sampler: replay.Distinct, parts: true})
 	}
-	return "buffer"
+	return arms
+}
+
+func (c *comparer) armName(a schedule) string {
+	name := "buffer"
+	if a.sampler.Consumes() {
+		name = string(a.sampler) + " queue"
+	}
+	if a.parts {
+		name += fmt.Sprintf(", %d parts", c.division.Parts)
+	}
+	return name
 }
 
 // comparer runs the arms of a comparison.
 type comparer struct {
 	Trial
+	division Division
 	capacity int    // of the buffer
 	queue    int    // of the queues
 	raised   string // why the buffer is larger than asked for, empty if it is not
 }
 
-func newComparer(t Trial, capacity int) (*comparer, error) {
+func newComparer(t Trial, capacity int, d Division) (*comparer, error) {
 	t.Options = t.Options.WithDefaults()
-	c := &comparer{Trial: t}
+	c := &comparer{Trial: t, division: d}
 	o, w := c.Options, &c.Workload
 	w.Workers, w.Group, w.RolloutCost = o.Workers, o.Group, o.RolloutCost
 	if o.Batch%o.Trainers != 0 {
@@ -280,37 +305,54 @@ func (c *comparer) settled() int {
 	return int(min(max(float64(c.capacity), 2*c.perTime()*c.Workload.Delay()), math.MaxInt32))
 }
 
-// room returns the capacity of an arm.
-func (c *comparer) room(sampler replay.Sampler) int {
-	if sampler.Consumes() {
-		return c.queue
+// room returns the capacity of an arm. Each part must have room for a group and, where a batch comes from one part, for
+// a trainer's share of a batch; what is left while one is lost must have it too.
+func (c *comparer) room(a schedule) int {
+	capacity := c.capacity
+	if a.sampler.Consumes() {
+		capacity = c.queue
 	}
-	return c.capacity
+	if n := c.division.Parts; a.parts {
+		least, share := c.Options.Group, c.Options.Batch/c.Options.Trainers
+		if !a.sampler.Consumes() && c.division.Scope == Own {
+			least = max(least, share)
+		}
+		// Of a part up to a group is unusable room.
+		return n * max(split.Share(capacity, n, 1), least, split.Share(share, n-1, 1)+c.Options.Group)
+	}
+	return capacity
 }
 
-func (c *comparer) run(ctx context.Context, sampler replay.Sampler) (*Record, error) {
-	o := replay.Options{Sampler: sampler, Capacity: c.room(sampler), Shards: c.Options.Trainers, Seed: c.Workload.Seed}
-	table, err := replay.New(o)
-	if err != nil {
-		return nil, err
-	}
+func (c *comparer) run(ctx context.Context, a *schedule) error {
+	o := replay.Options{Sampler: a.sampler, Capacity: c.room(*a), Shards: c.Options.Trainers, Seed: c.Workload.Seed}
 	t := c.Trial
-	t.Buffer = table
-	r, err := t.Run(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("simulate a schedule with the %s: %w", armName(sampler), err)
+	var err error
+	if a.parts {
+		var parts *Parts
+		o.Capacity, o.Shards = o.Capacity/c.division.Parts, 1
+		if parts, err = NewParts(c.division, c.Options.Trainers, o); err == nil {
+			t.Buffer, a.absence = parts, &parts.Absence
+		}
+	} else {
+		t.Buffer, err = replay.New(o)
 	}
-	return r, nil
+	if err != nil {
+		return err
+	}
+	if a.record, err = t.Run(ctx); err != nil {
+		return fmt.Errorf("simulate a schedule with the %s: %w", c.armName(*a), err)
+	}
+	return nil
 }
 
-func (c *comparer) comparison(records []*Record, seconds float64) *Comparison {
+func (c *comparer) comparison(arms []schedule, seconds float64) *Comparison {
 	o, w := c.Options, c.Workload
 	x := &Comparison{
 		Workers: o.Workers, Trainers: o.Trainers, Batch: o.Batch, Group: o.Group, RolloutCost: o.RolloutCost,
 		Rollouts: c.Rollouts, Skipped: c.Skip, Seed: w.Seed, Batching: cmp.Or(w.Batching, Continuous),
 		WeightTransfer: o.WeightTransfer, WeightSync: o.WeightSync, InFlight: o.UpdatesInFlight,
 		ComputeRatio: o.ComputeRatio(), ExpectedReplayRatio: o.ExpectedReplayRatio(), GroupUpdates: o.GroupUpdates(),
-		Delay: w.Delay(), Pace: w.Pace(), StalenessBound: o.StalenessBound(c.capacity),
+		Delay: w.Delay(), Pace: w.Pace(), StalenessBound: o.StalenessBound(c.capacity), Division: c.division,
 		Warnings: []string{}, Seconds: seconds,
 	}
 	x.Stragglers.Share, x.Stragglers.Factor = w.Stragglers, w.Slowness
@@ -318,14 +360,14 @@ func (c *comparer) comparison(records []*Record, seconds float64) *Comparison {
 	if l, ok := w.Lengths.(Lognormal); ok {
 		x.Lengths.Median, x.Lengths.Sigma, x.Lengths.Max, x.Lengths.Mean = l.Median, l.Sigma, l.Max, Mean(l)
 	}
-	for i, sampler := range arms() {
-		r := records[i]
+	for _, arm := range arms {
+		r := arm.record
 		waits := slices.Clone(r.Waits)
 		for i := range waits {
 			waits[i] /= o.StepTime()
 		}
 		a := ComparisonArm{
-			Name: armName(sampler), Sampler: sampler, Capacity: c.room(sampler),
+			Name: c.armName(arm), Sampler: arm.sampler, Capacity: c.room(arm), Absence: arm.absence,
 			Updates: r.Updates, Time: r.Time, Speed: r.Speed(),
 			TrainersStalled: r.TrainersStalled(), WorkersStalled: r.WorkersStalled(),
 			WorkerStalls: spreadOf(r.WorkerStalls), Waits: spreadOf(waits),
@@ -347,7 +389,7 @@ func (c *comparer) comparison(records []*Record, seconds float64) *Comparison {
 	return x
 }
 
-// arm returns the measurements with a sampler.
+// arm returns the measurements with a sampler and one table.
 func (x *Comparison) arm(sampler replay.Sampler) ComparisonArm {
 	return x.Arms[slices.IndexFunc(x.Arms, func(a ComparisonArm) bool { return a.Sampler == sampler })]
 }
@@ -378,7 +420,38 @@ func (x *Comparison) explain() []string {
 	if buffer.ReplayRatio < 0.95 {
 		list = append(list, "Workers make more than trainers use: fewer of them would cost less per update.")
 	}
+	return append(list, x.explainParts()...)
+}
+
+// explainParts compares the buffer in parts with the one table, and says what losses did.
+func (x *Comparison) explainParts() (list []string) {
+	one, d := x.arm(replay.Distinct), x.Division
+	for _, a := range x.Arms {
+		if a.Absence == nil {
+			continue
+		}
+		text := fmt.Sprintf("With the %s (draws of scope %s) trainers wait %.1f%% of the time and workers %.1f%%. "+
+			"Rollouts are used %.2f times, at a mean age of %.2f versions.", a.Name, scopeOf(a, d),
+			100*a.TrainersStalled, 100*a.WorkersStalled, a.ReplayRatio, a.Staleness.Mean)
+		if !a.Sampler.Consumes() {
+			text += fmt.Sprintf(" With one table these are %.2f and %.2f.", one.ReplayRatio, one.Staleness.Mean)
+		}
+		if l := a.Absence; l.Losses > 0 {
+			text += fmt.Sprintf(" A part was lost %s for %s, with %s rollouts on average; %s groups went to others "+
+				"meanwhile, and %s rollouts are gone for good.", words.Plural(l.Losses, "time"),
+				words.Plural(d.LostUpdates, "update"), words.Whole(float64(l.Rollouts)/float64(l.Losses)),
+				words.Thousands(l.Rerouted), words.Thousands(l.Gone))
+		}
+		list = append(list, text)
+	}
 	return list
+}
+
+func scopeOf(a ComparisonArm, d Division) Scope {
+	if a.Sampler.Consumes() {
+		return Global
+	}
+	return d.Scope
 }
 
 // expectation describes the stalls of a queue by W/T and mu alone: with equal lengths, trainers wait if there are too
@@ -481,18 +554,22 @@ func (x *Comparison) Setting() []string {
 }
 
 // Columns are the names of the cells of [Comparison.Rows].
-func (x *Comparison) Columns() []string {
+func (x *Comparison) Columns() []string { return columnsOf(x.Arms) }
+
+// Rows is the table of measurements, one column for each arm.
+func (x *Comparison) Rows() [][]string { return x.rowsOf(x.Arms) }
+
+func columnsOf(arms []ComparisonArm) []string {
 	columns := []string{""}
-	for _, a := range x.Arms {
+	for _, a := range arms {
 		columns = append(columns, a.Name)
 	}
 	return columns
 }
 
-// Rows is the table of measurements, one column for each arm.
-func (x *Comparison) Rows() [][]string {
+func (x *Comparison) rowsOf(arms []ComparisonArm) [][]string {
 	var rows [][]string
-	for i, a := range x.Arms {
+	for i, a := range arms {
 		next := 0
 		add := func(name, format string, args ...any) {
 			if i == 0 {
@@ -543,17 +620,19 @@ func (x *Comparison) Text() string {
 		w.WriteString(words.Wrap("  ", paragraph))
 	}
 	w.WriteString("\n")
-	t := tabwriter.NewWriter(&w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	rows := append([][]string{x.Columns()}, x.Rows()...)
-	widest := 0
-	for _, row := range rows {
-		widest = max(widest, len(row[0]))
+	for arms := range slices.Chunk(x.Arms, 3) { // one table, then parts
+		t := tabwriter.NewWriter(&w, 0, 0, 3, ' ', tabwriter.AlignRight)
+		rows := append([][]string{columnsOf(arms)}, x.rowsOf(arms)...)
+		widest := 0
+		for _, row := range rows {
+			widest = max(widest, len(row[0]))
+		}
+		for _, row := range rows { // names to the left in a table aligned to the right
+			fmt.Fprintf(t, "  %-*s\t%s\t\n", widest, row[0], strings.Join(row[1:], "\t"))
+		}
+		t.Flush()
+		w.WriteString("\n")
 	}
-	for _, row := range rows { // names to the left in a table aligned to the right
-		fmt.Fprintf(t, "  %-*s\t%s\t\n", widest, row[0], strings.Join(row[1:], "\t"))
-	}
-	t.Flush()
-	w.WriteString("\n")
 	for _, paragraph := range x.Words {
 		w.WriteString(words.Wrap("  ", paragraph))
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/split"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -100,11 +101,67 @@ const (
 	Abandon          = "abandon"           // AbandonRequest -> TableInfo; groups that will not come
 	PromptsNext      = "prompts_next"      // PromptsRequest -> PromptsAnswer
 	PromptsReport    = "prompts_report"    // PromptResults -> TableInfo
+	ReadTotals       = "totals"            // TotalsRequest -> Totals; what draws over many services are divided by
+	Locate           = "locate"            // TableRequest -> Location; also of a table that another service has
 )
 
 // TableRequest names a table.
 type TableRequest struct {
 	Table string `json:"table"`
+}
+
+// TotalsRequest asks for the totals of a shard.
+type TotalsRequest struct {
+	Table string `json:"table"`
+	Shard int    `json:"shard"`
+}
+
+// Totals is what a shard adds to a draw that is divided over many services.
+type Totals struct {
+	Table string `json:"table"`
+	split.Totals
+}
+
+// Location is where a table is: one entry, or one for each of its parts in order; in a cluster none if no node has it.
+type Location struct {
+	Parts []Part `json:"parts"`
+}
+
+// Part is a table of one service, which may be a part of a larger one.
+type Part struct {
+	Part    int    `json:"part"`
+	Table   string `json:"table"`   // its name there
+	Address string `json:"address"` // of its service; "" for the one that answers, or while nobody owns the table
+}
+
+// ClusterView is what a node knows of its cluster, as of its last beat.
+type ClusterView struct {
+	Node   string        // this one
+	Nodes  []NodeView    // that are up, in order of names
+	Tables []PlacedTable // in order of names
+	Risks  []string      // failures that may take more than the cluster promises to survive; nil: none
+}
+
+// NodeView is a node of a cluster.
+type NodeView struct {
+	Name, Address, Domain string
+	Tables                int // that it owns
+}
+
+// PlacedTable is a table of a cluster.
+type PlacedTable struct {
+	Name   string
+	Owner  string // a node; "" while no node is up
+	Counts Counts // as the owner told
+}
+
+// Counts is what a node of a cluster tells the others of a table that it owns.
+type Counts struct {
+	Version  int32  `json:"version"`
+	Present  int    `json:"present"`  // rollouts
+	Bytes    int64  `json:"bytes"`    // of payload
+	Inserted uint64 `json:"inserted"` // rollouts
+	LogBytes int64  `json:"log_bytes"`
 }
 
 // TableInfo is the answer to most actions.
@@ -273,6 +330,8 @@ type TableStatistics struct {
 	Prompts *PromptsState      `json:"prompts,omitempty"`
 	Journal *JournalStatistics `json:"journal,omitempty"`
 	Waiting Waiting            `json:"waiting"`
+
+	Down []int `json:"down,omitempty"` // of a table in parts: the parts that this client cannot reach now
 }
 
 // Stats returns the counts that rollout.Stats has.

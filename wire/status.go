@@ -32,16 +32,21 @@ const (
 	Closing         Code = "closing"         // the service is stopping: retry elsewhere or later
 	DiskFull        Code = "disk_full"       // the disk has no space left: retry once it has
 	Failed          Code = "failed"          // the service failed: the disk, or a defect
+
+	// another service owns the table now, at the address that [AddressOf] returns: ask there; without an address nobody
+	// does: retry
+	Elsewhere Code = "elsewhere"
 )
 
 // Errors that those codes become in Go, beside rollout.ErrFull and its kin. ErrDenied is also Unauthenticated.
 var (
-	ErrNotFound = errors.New("not found")
-	ErrExists   = errors.New("exists with another definition")
-	ErrDenied   = errors.New("not allowed")
-	ErrClosing  = errors.New("service is stopping")
-	ErrTooLarge = errors.New("message is too large")
-	ErrDiskFull = errors.New("the disk of the service is full")
+	ErrNotFound  = errors.New("not found")
+	ErrExists    = errors.New("exists with another definition")
+	ErrDenied    = errors.New("not allowed")
+	ErrClosing   = errors.New("service is stopping")
+	ErrTooLarge  = errors.New("message is too large")
+	ErrDiskFull  = errors.New("the disk of the service is full")
+	ErrElsewhere = errors.New("another service owns the table")
 )
 
 type kind struct {
@@ -65,19 +70,21 @@ func kinds() []kind {
 		{Denied, codes.PermissionDenied, ErrDenied},
 		{Closing, codes.Unavailable, ErrClosing},
 		{DiskFull, codes.Unavailable, ErrDiskFull},
+		{Elsewhere, codes.Unavailable, ErrElsewhere},
 		{Failed, codes.Internal, nil},
 	}
 }
 
 // Retryable reports whether the same request may succeed later.
 func (c Code) Retryable() bool {
-	return slices.Contains([]Code{Full, Starved, Ahead, Closing, DiskFull}, c)
+	return slices.Contains([]Code{Full, Starved, Ahead, Closing, DiskFull, Elsewhere}, c)
 }
 
 // codedError is an error with a code.
 type codedError struct {
 	code    Code
 	message string
+	address string
 	is      error
 }
 
@@ -86,7 +93,22 @@ func (e *codedError) Unwrap() error { return e.is }
 
 // Errorf returns an error with a code.
 func Errorf(code Code, format string, args ...any) error {
-	return Status{code, fmt.Sprintf(format, args...)}.Err()
+	return Status{Code: code, Message: fmt.Sprintf(format, args...)}.Err()
+}
+
+// ElsewhereError returns an error with code [Elsewhere]. The address is that of the service to ask, "" while there is
+// none.
+func ElsewhereError(address, format string, args ...any) error {
+	return Status{Code: Elsewhere, Message: fmt.Sprintf(format, args...), Address: address}.Err()
+}
+
+// AddressOf returns the address of the service to ask after an error with code [Elsewhere], "" while there is none.
+func AddressOf(err error) string {
+	var coded *codedError
+	if errors.As(err, &coded) {
+		return coded.address
+	}
+	return ""
 }
 
 // CodeOf returns the code of an error.
@@ -107,23 +129,26 @@ func CodeOf(err error) Code {
 type Status struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
+	Address string `json:"address,omitempty"` // of code elsewhere: the service to ask
 }
 
 // StatusOf returns the status of an error.
-func StatusOf(err error) *Status { return &Status{Code: CodeOf(err), Message: err.Error()} }
+func StatusOf(err error) *Status {
+	return &Status{Code: CodeOf(err), Message: err.Error(), Address: AddressOf(err)}
+}
 
 // Err returns the error of a status, nil if its code is unknown.
 func (s Status) Err() error {
 	for _, k := range kinds() {
 		if k.code == s.Code {
-			return &codedError{code: s.Code, message: s.Message, is: k.is}
+			return &codedError{code: s.Code, message: s.Message, address: s.Address, is: k.is}
 		}
 	}
 	return nil
 }
 
-// ToGRPC returns an error as a gRPC status whose message begins with the code. Errors of a context keep their own
-// codes.
+// ToGRPC returns an error as a gRPC status whose message begins with the code, "full: …", and with code elsewhere with
+// the address after it, which may be empty: "elsewhere: grpc://b:7447: …". Errors of a context keep their own codes.
 func ToGRPC(err error) error {
 	switch {
 	case err == nil:
@@ -136,6 +161,9 @@ func ToGRPC(err error) error {
 	code := CodeOf(err)
 	for _, k := range kinds() {
 		if k.code == code {
+			if code == Elsewhere {
+				return status.Errorf(k.grpc, "%s: %s: %s", code, AddressOf(err), shorten(err.Error()))
+			}
 			return status.Errorf(k.grpc, "%s: %s", code, shorten(err.Error()))
 		}
 	}
@@ -151,7 +179,11 @@ func FromGRPC(err error) error {
 	}
 	code, message, found := strings.Cut(s.Message(), ": ")
 	if found {
-		if e := (Status{Code(code), message}).Err(); e != nil {
+		var address string
+		if Code(code) == Elsewhere {
+			address, message, _ = strings.Cut(message, ": ")
+		}
+		if e := (Status{Code(code), message, address}).Err(); e != nil {
 			return e
 		}
 	}

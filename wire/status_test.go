@@ -58,6 +58,25 @@ func TestErrorsSurviveGRPC(t *testing.T) {
 	}
 }
 
+func TestTheAddressOfATableElsewhereSurvivesGRPCAndJSON(t *testing.T) {
+	for _, address := range []string{"grpc://b:7447", "grpc+unix:///run/reprise.sock", ""} {
+		err := fmt.Errorf("inserting: %w", ElsewhereError(address, "table lab: moved"))
+		text, jsonErr := json.Marshal(StatusOf(err))
+		var back Status
+		if jsonErr != nil || json.Unmarshal(text, &back) != nil {
+			t.Fatalf("%v became %s, %v", err, text, jsonErr)
+		}
+		for _, got := range []error{FromGRPC(ToGRPC(err)), back.Err()} {
+			if !errors.Is(got, ErrElsewhere) || AddressOf(got) != address || got.Error() != err.Error() {
+				t.Errorf("%v at %q came back as %v at %q", err, address, got, AddressOf(got))
+			}
+			if !CodeOf(got).Retryable() {
+				t.Error("it cannot be retried")
+			}
+		}
+	}
+}
+
 func TestContextErrorsKeepTheirCodes(t *testing.T) {
 	for err, code := range map[error]codes.Code{context.Canceled: codes.Canceled,
 		context.DeadlineExceeded: codes.DeadlineExceeded} {

@@ -13,6 +13,8 @@
 // stress attack starts a service under a limit of memory and lets attackers, one kind after another and then all
 // together, make it hold more than it has, beside honest clients: it must go on, and the books must balance.
 //
+// stress cluster starts three nodes, kills one under load, and looks for every acknowledged rollout.
+//
 // stress recovery measures how long a service takes to serve again after kill -9.
 //
 // Every choice comes from a stream of the seed. What the scheduler of the machine adds is not repeatable.
@@ -34,6 +36,7 @@ type commands struct {
 	Crash    CrashSettings    `cmd:"" help:"Kill a service under load again and again, and look for everything it acknowledged."`
 	Attack   AttackSettings   `cmd:"" help:"Attack a service that has little memory beside honest clients."`
 	Hostile  HostileSettings  `cmd:"" hidden:"" help:"Attack a service: the attackers of attack."`
+	Cluster  ClusterSettings  `cmd:"" help:"Show a cluster of three nodes that loses one under load."`
 	Recovery RecoverySettings `cmd:"" help:"Measure how long a service takes to serve again after kill -9."`
 }
 

@@ -37,13 +37,14 @@ type designCommand struct {
 	Measure       dir      `help:"Take the rollout cost from a run of reprise up, while it runs or when it has ended: that of its engines and its trainer."`
 	From          []string `sep:"none" help:"Measure all three in a run folder of reprise train; repeat it for several seeds."`
 
-	GPUs         *int `name:"gpus" help:"GPUs to divide into workers and trainers; those of --workers and --trainers, or of --from, or 8."`
+	GPUs         *int `name:"gpus" help:"GPUs to divide into workers and trainers; those of --workers and --trainers, or of --from, or 8. With --fleet: GPUs that generate."`
 	Batch        *int `help:"Rollouts per update over all trainers; 3840, as in reprise train, or that of --from."`
 	Group        *int `help:"Rollouts per prompt; 8, as in reprise train, or that of --from."`
 	MostCapacity *int `help:"The most rollouts that the buffer may hold; 64 batches by default."`
 
 	Bound boundFlags    `embed:"" prefix:"bound-" group:"The bound of theorem 3.4"`
 	Sim   scheduleFlags `embed:"" group:"A schedule without a model"`
+	Fleet fleetFlags    `embed:"" group:"Services for a fleet"`
 
 	JSON bool `name:"json" help:"Print everything as JSON, and nothing else."`
 	HTML file `name:"html" help:"Write a page with figures as well."`
@@ -75,12 +76,23 @@ type scheduleFlags struct {
 	WeightTransfer float64 `default:"0" help:"Time for weights to reach the workers, in the same units."`
 	WeightSync     string  `default:"group" help:"group: workers take up weights when they start a group. token: also 16 times within it."`
 	InFlight       int     `default:"0" help:"The most updates under way at a time, each from its start until workers may take up its weights. 1: trainers wait for every transfer; 2: they take the next batch meanwhile; 0: no limit."`
+	Parts          int     `default:"1" help:"Also run the buffer and the first-in, first-out queue in so many parts, as tables on several services."`
+	Scope          string  `default:"own" help:"Parts that a batch comes from. own: one of the trainer's own; global: all. Queues draw from all parts."`
+	LostUpdates    int     `default:"0" help:"Updates for which a part is lost, one part at a time; 0: none is."`
+	LostEvery      int     `default:"100" help:"Updates from one loss to the next."`
+	LostForGood    bool    `help:"A part that was lost comes back empty."`
 	Seed           uint64  `default:"1" help:"Of every draw."`
 }
 
 // Run prints the recommendation.
 func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 	began := time.Now()
+	if err := c.Fleet.misplaced(call); err != nil {
+		return flagErrors(err)
+	}
+	if c.Fleet.On {
+		return flagErrors(c.printTopology())
+	}
 	r, trial, err := c.recommend(ctx, call)
 	if err != nil {
 		return flagErrors(err)
@@ -94,7 +106,7 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 		return r.NoPlan
 	}
 	if c.Sim.On {
-		if page.Schedule, err = sim.Compare(ctx, trial, c.Sim.capacity(r, trial.Options)); err != nil {
+		if page.Schedule, err = sim.Compare(ctx, trial, c.Sim.capacity(r, trial.Options), c.Sim.division()); err != nil {
 			return flagErrors(err)
 		}
 	}
@@ -301,12 +313,8 @@ func setCommand(r *design.Recommendation, base run.Config, file string) {
 func (f scheduleFlags) trial(call *kong.Context) (sim.Trial, error) {
 	var problems option.Problems
 	if !f.On {
-		for _, p := range call.Path {
-			if p.Flag != nil && p.Flag.Group != nil && p.Flag.Group.Key == scheduleGroup {
-				problems.Check(false, p.Flag.Name, reflect.Indirect(p.Flag.Target),
-					"this only with --sim, whose schedule it describes")
-			}
-		}
+		problems.Add(refuseFlags(call, func(f *kong.Flag) bool { return inGroup(f, scheduleGroup) },
+			"this only with --sim, whose schedule it describes"))
 		return sim.Trial{}, problems.Err()
 	}
 	w, err := sim.ParseWorkload(f.Lengths, f.Stragglers, f.RewardLatency)
@@ -330,8 +338,32 @@ func (f scheduleFlags) trial(call *kong.Context) (sim.Trial, error) {
 	problems.Check(o.WeightSync == pipeline.ByGroup || o.WeightSync == pipeline.ByToken, "weight_sync", f.WeightSync,
 		"%s or %s", pipeline.ByGroup, pipeline.ByToken)
 	problems.Check(f.InFlight >= 0, "in_flight", f.InFlight, "1 update or more, or 0 for no limit")
+	problems.Add(f.division().Validate())
+	problems.Check(f.Parts > 1 || f.LostUpdates == 0, "lost_updates", f.LostUpdates, "--parts of 2 or more with it")
 	return sim.Trial{Options: o, Workload: w, Rollouts: f.Rollouts}, problems.Err()
 }
+
+// division returns the zero value for one table.
+func (f scheduleFlags) division() sim.Division {
+	if f.Parts == 1 {
+		return sim.Division{}
+	}
+	return sim.Division{Parts: f.Parts, Scope: sim.Scope(f.Scope), LostEvery: f.LostEvery, LostUpdates: f.LostUpdates,
+		ForGood: f.LostForGood}
+}
+
+// refuseFlags returns an error for each flag that was given and is refused.
+func refuseFlags(call *kong.Context, refused func(*kong.Flag) bool, want string) error {
+	var problems option.Problems
+	for _, p := range call.Path {
+		if p.Flag != nil && refused(p.Flag) {
+			problems.Check(false, p.Flag.Name, reflect.Indirect(p.Flag.Target), "%s", want)
+		}
+	}
+	return problems.Err()
+}
+
+func inGroup(f *kong.Flag, group string) bool { return f.Group != nil && f.Group.Key == group }
 
 // capacity returns that of the schedule's buffer. With other GPUs than the plan's it keeps the horizon.
 func (f scheduleFlags) capacity(r *design.Recommendation, o pipeline.Options) int {

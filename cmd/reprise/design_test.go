@@ -320,3 +320,48 @@ func TestShellWordQuotesWhatAShellWouldSplit(t *testing.T) {
 		}
 	}
 }
+
+func TestDesignShowsTheServicesForAFleet(t *testing.T) {
+	t.Parallel()
+	services := func(args ...string) (x design.Topology) {
+		t.Helper()
+		decode(t, succeeds(t, "", append([]string{"design", "--fleet", "--json"}, args...)...), &x)
+		return x
+	}
+	if x := services(); x.Services != 1 || x.Demand.GPUs != 8 || x.Demand.Replicas != 1 || x.Demand.Batch != 3840 {
+		t.Errorf("8 GPUs: %+v", x)
+	}
+	x := services("--gpus", "1024", "--batch", "65536", "--group", "16", "--capacity", "100000", "--node-memory",
+		"200GB", "--node-link", "10", "--columns", "routed_experts=192,advantages")
+	if x.Demand.Replicas != 3 || x.Demand.Capacity != 100_000 || x.Machine.Link != 1.25e9 || x.Machine.Tables > 150e9 ||
+		x.Machine.Tables < 100e9 || len(x.Demand.Columns) != 2 || x.Services < 4 {
+		t.Errorf("1,024 GPUs: %+v", x)
+	}
+	text := succeeds(t, "", "design", "--fleet", "--gpus", "64", "--services", "5")
+	for _, want := range []string{"make bench-service", "services needed", "when a service is lost", "5, each on a node"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+	fails(t, call(t, "", "design", "--fleet", "--correlation", "0.2", "--sim", "--parts", "3"),
+		"--correlation: 0.2: want this without --fleet", "--sim: true: want this", "--parts: 3: want this")
+	fails(t, call(t, "", "design", "--replicas", "3", "--node-link", "3"), "--replicas: 3: want this only with --fleet",
+		"--node-link: 3: want")
+	fails(t, call(t, "", "design", "--fleet", "--columns", "a,values=2"), "--columns: a: want advantages",
+		"--columns: values=2: want")
+	fails(t, call(t, "", "design", "--fleet", "--replicas", "2", "--gpus", "0", "--node-link=-1"), "--gpus: 0: want 1",
+		"--replicas: 2: want 1, 3 or 5", "--node-link: -1.25e+08: want")
+}
+
+func TestDesignRunsASchedulesPartsBesideOneTable(t *testing.T) {
+	t.Parallel()
+	d := designedBy(t, smallSchedule("--parts", "4", "--scope", "global", "--lost-every", "30", "--lost-updates", "9",
+		"--lost-for-good")[1:]...)
+	want := sim.Division{Parts: 4, Scope: sim.Global, LostEvery: 30, LostUpdates: 9, ForGood: true}
+	if s := d.Schedule; s == nil || s.Division != want || len(s.Arms) != 5 || s.Arms[4].Absence.Gone == 0 {
+		t.Errorf("the schedule is %+v", s)
+	}
+	fails(t, call(t, "", smallSchedule("--parts", "0", "--scope", "all", "--lost-updates", "5", "--lost-every", "5")...),
+		"--parts: 0: want 2 to 256", "--scope: all: want own or global", "--lost-every: 5: want more")
+	fails(t, call(t, "", smallSchedule("--lost-updates", "5")...), "--lost-updates: 5: want --parts of 2")
+}

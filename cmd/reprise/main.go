@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +10,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // commands are the verbs, one file each.
@@ -62,17 +65,49 @@ func (c connection) options() client.Options {
 		ServerName: string(c.ServerName)}
 }
 
-// table connects to the service of a table's address.
+// table connects to the service of a table's address, or to the node of its cluster that owns the table.
 func (c connection) table(ctx context.Context, address string) (*client.Client, *client.Table, error) {
 	where, name, err := client.SplitTable(address)
 	if err != nil {
 		return nil, nil, err
 	}
-	connected, err := client.Dial(ctx, where, c.options())
+	connected, err := c.owner(ctx, where, func(at *client.Client) error {
+		_, err := at.Table(name).Info(ctx)
+		if errors.Is(err, wire.ErrElsewhere) {
+			return err
+		}
+		return nil // the command meets any other error itself
+	})
 	if err != nil {
 		return nil, nil, err
 	}
 	return connected, connected.Table(name), nil
+}
+
+// ownerPatience is how long a command waits for a table that no node of a cluster has at the moment.
+const ownerPatience = 20 * time.Second
+
+// owner connects to the service at which a call succeeds: the one at an address, or the node to which that refers.
+func (c connection) owner(ctx context.Context, where string, call func(*client.Client) error) (*client.Client, error) {
+	for began := time.Now(); ; {
+		connected, err := client.Dial(ctx, where, c.options())
+		if err != nil {
+			return nil, err
+		}
+		if err = call(connected); err == nil {
+			return connected, nil
+		}
+		if err = errors.Join(err, connected.Close()); !errors.Is(err, wire.ErrElsewhere) ||
+			time.Since(began) > ownerPatience {
+			return nil, err
+		}
+		where = cmp.Or(wire.AddressOf(err), where)
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 func main() {

@@ -36,6 +36,13 @@ type serveCommand struct {
 	ClientCA    file          `name:"tls-client-ca" help:"PEM file of the authority that signs client certificates."`
 	Clients     text          `name:"tls-clients" help:"Whether clients must show a certificate: required, the default, or optional."`
 	MaxMessage  byteSize      `help:"Largest message to accept (256MiB)."`
+	Node        text          `help:"Name of this node of a cluster, which no other node has."`
+	NodeListen  address       `name:"node-listen" help:"Address for the other nodes (127.0.0.1:6222). One that other machines can reach needs TLS with a client CA, and cluster.secret_file."`
+	Peer        []string      `sep:"none" help:"HOST:PORT of each node of the cluster, for each a --peer; its own may be among them."`
+	Domain      text          `help:"What fails together with this node: a rack, a machine (the machine's name). Copies of a table are in different ones."`
+	Replicas    int           `help:"Copies of each table: 1, 3 or 5 (3)."`
+	Advertise   address       `help:"Address of this service as clients dial it and other nodes tell them, such as grpc+tls://a.example:7447 (where it listens)."`
+	AcceptRisk  bool          `help:"Serve although one failure may take all copies of a table; /healthz names the risk."`
 	StopTimeout time.Duration `help:"Time that calls have to finish when the service stops (30s). A second signal kills it."`
 	JSON        bool          `name:"json" help:"Log as JSON lines, and print nothing else."`
 	ReadyFile   file          `help:"Write the addresses to this file, as JSON, once the service listens; -: to standard output, and nothing else there."`
@@ -106,6 +113,15 @@ func (c *serveCommand) load() (server.Config, error) {
 	config.TLS.Key = cmp.Or(string(c.Key), config.TLS.Key)
 	config.TLS.ClientCA = cmp.Or(string(c.ClientCA), config.TLS.ClientCA)
 	config.TLS.Clients = cmp.Or(string(c.Clients), config.TLS.Clients)
+	config.Cluster.Node = cmp.Or(string(c.Node), config.Cluster.Node)
+	config.Cluster.Listen = cmp.Or(string(c.NodeListen), config.Cluster.Listen)
+	config.Cluster.Domain = cmp.Or(string(c.Domain), config.Cluster.Domain)
+	config.Cluster.Replicas = cmp.Or(c.Replicas, config.Cluster.Replicas)
+	config.Cluster.Advertise = cmp.Or(string(c.Advertise), config.Cluster.Advertise)
+	config.Cluster.AcceptRisk = c.AcceptRisk || config.Cluster.AcceptRisk
+	if len(c.Peer) > 0 {
+		config.Cluster.Peers = c.Peer
+	}
 	config.MaxMessageBytes = cmp.Or(int64(c.MaxMessage), config.MaxMessageBytes)
 	config.StopTimeout = cmp.Or(c.StopTimeout, config.StopTimeout)
 	var problems []error

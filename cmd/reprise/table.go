@@ -8,6 +8,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/service/server"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // tableCommand manages the tables of a running service.
@@ -30,15 +31,15 @@ func (c *tableCreate) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	connected, err := client.Dial(ctx, string(c.Service), c.Connection.options())
+	var info wire.TableInfo
+	connected, err := c.Connection.owner(ctx, string(c.Service), func(at *client.Client) (err error) {
+		info, err = at.Create(ctx, definition)
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	defer connected.Close()
-	info, err := connected.Create(ctx, definition)
-	if err != nil {
-		return err
-	}
 	fmt.Printf("table %s: %d rollouts, version %d\n", info.Table, info.Present, info.Version)
 	return nil
 }

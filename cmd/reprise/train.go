@@ -30,7 +30,7 @@ type trainCommand struct {
 	Seeds   int        `default:"1" help:"Seeds of a comparison, counted from the configuration's seed. A claim takes 8 or more."`
 	Resume  bool       `help:"Continue the run in --out from its last checkpoint."`
 	Force   bool       `help:"Replace the run in --out, and the table that --buffer names."`
-	Buffer  address    `help:"Keep the rollouts in a table of a service, grpc://host:port/table, instead of in the run. The run creates the table."`
+	Buffer  address    `help:"Keep the rollouts in a table of a service, grpc://host:port/table, instead of in the run. The run creates the table. Several addresses with commas between them: a table in parts over those services."`
 	Service connection `embed:"" prefix:"buffer-"`
 	Publish dir        `help:"Train on the real clock: others fill the table of --buffer (reprise rollout), and each version of the weights is published in this folder."`
 	Log     format     `help:"Also log for another program: tensorboard, whose event files Weights & Biases imports."`

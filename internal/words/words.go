@@ -138,6 +138,19 @@ func Tick(v, step float64) string {
 	return text + suffix
 }
 
+// Bytes writes a number of bytes in decimal units: 512 B, 33.3 MB.
+func Bytes(n float64) string {
+	for _, u := range []struct {
+		per  float64
+		unit string
+	}{{1e12, " TB"}, {1e9, " GB"}, {1e6, " MB"}, {1e3, " kB"}} {
+		if n >= u.per*0.9995 {
+			return Amount(n/u.per) + u.unit
+		}
+	}
+	return Whole(n) + " B"
+}
+
 // OneTypoApart reports whether two words differ by at most one letter: missing, added, replaced, or two neighbours
 // swapped.
 func OneTypoApart(a, b string) bool {

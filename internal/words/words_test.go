@@ -76,6 +76,16 @@ func TestAmountsHaveThreeDigits(t *testing.T) {
 	}
 }
 
+func TestBytesHaveDecimalUnits(t *testing.T) {
+	for n, want := range map[float64]string{
+		0: "0 B", 999: "999 B", 1000: "1 kB", 32_180: "32.2 kB", 999_999: "1 MB", 1.236e9: "1.24 GB", 2e12: "2 TB",
+	} {
+		if got := words.Bytes(n); got != want {
+			t.Errorf("Bytes(%g) = %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestOneTypoApart(t *testing.T) {
 	for typo, want := range map[string]bool{
 		"capacity": true, "capcity": true, "capacityy": true, "cabacity": true, "cpaacity": true, "capacit": true,

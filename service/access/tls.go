@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -120,6 +121,18 @@ func (c *Certificates) Config(protocols ...string) *tls.Config {
 	config := current()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return current(), nil }
 	return config
+}
+
+// Mutual returns the TLS configuration between services that share a configuration: either side shows its certificate
+// and wants one that the client CA has signed. Without a client CA nobody is let in.
+func (c *Certificates) Mutual() *tls.Config {
+	certificate := func() (*tls.Certificate, error) { return &c.files.get().certificate, nil }
+	clients := cmp.Or(c.files.get().clients, x509.NewCertPool())
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: clients, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate() },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate() },
+	}
 }
 
 // recheck is how often files are checked for changes, at most.

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +14,9 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/reprise-rl/reprise/cluster"
 	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
@@ -39,6 +42,8 @@ type Config struct {
 	Tokens      string        `yaml:"tokens"`       // file of tokens and their rights [clients need no token]
 	TLS         access.TLS    `yaml:"tls"`          // for Listen and HTTP
 	StopTimeout time.Duration `yaml:"stop_timeout"` // how long calls may take to finish once the server stops
+
+	Cluster cluster.Options `yaml:"cluster"` // the nodes that this service is to be one of [none]
 
 	service.Options `yaml:",inline"`
 }
@@ -78,6 +83,11 @@ func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var problems option.Problems
 	problems.Add(c.TLS.Validate(), c.Options.Validate())
+	if c.Cluster.On() {
+		problems.Add(c.clusterOptions(nil).Validate())
+		problems.Check(c.Sync == "" || c.Sync == journal.Always, "sync", c.Sync, "always in a cluster, whose nodes "+
+			"sync what they acknowledge")
+	}
 	problems.Check(c.Listen != Off || c.Unix != "", "listen", c.Listen, "a unix socket, or an address")
 	for i, name := range c.HTTPHosts {
 		problems.Check(access.IsHost(name), fmt.Sprintf("http_hosts[%d]", i), name,
@@ -86,6 +96,16 @@ func (c Config) Validate() error {
 	problems.Check(c.StopTimeout >= 0, "stop_timeout", c.StopTimeout, "0s (the default of %v) or more",
 		DefaultStopTimeout)
 	return problems.Err()
+}
+
+// clusterOptions returns the options of the service's node.
+func (c Config) clusterOptions(between *tls.Config) cluster.Options {
+	o := c.Cluster
+	o.Data, o.TLS = c.Data, between
+	if o.TLS == nil && c.TLS.ClientCA != "" {
+		o.TLS = new(tls.Config) // Validate asks whether there is one
+	}
+	return o
 }
 
 // SetTable adds a table, or replaces the table of that name.

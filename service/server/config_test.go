@@ -76,3 +76,22 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+func TestTheConfigurationForKubernetesIsAccepted(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/kubernetes/serve.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Config
+	if err := decode(text, &c, true); err != nil {
+		t.Fatal(err)
+	}
+	c.Data, c.Cluster.Node = "/data", "reprise-0" // by flags
+	c.Cluster.Peers = []string{"reprise-0.a:6222", "reprise-1.a:6222", "reprise-2.a:6222"}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	if c.Listen != "0.0.0.0:7447" || c.HTTP != "0.0.0.0:7448" || !c.TLS.On() || c.Tokens == "" {
+		t.Errorf("other machines cannot reach %+v, or without TLS and tokens", c)
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/reprise-rl/reprise/cluster"
 	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/service"
@@ -44,6 +45,7 @@ type Server struct {
 	certificates *access.Certificates // nil: no TLS
 	service      *service.Service
 	pages        *watch.Watch
+	node         *cluster.Node // nil: no cluster
 
 	tcp, unix, http net.Listener // nil: not asked for
 	flights         []*grpc.Server
@@ -106,6 +108,16 @@ func (s *Server) open(ctx context.Context, version string) (err error) {
 	if s.policy.NeedsTokens() {
 		options.Access = s.policy
 	}
+	if s.config.Cluster.On() {
+		o := s.config.clusterOptions(nil)
+		if o.Logger = s.log; s.certificates != nil {
+			o.TLS = s.certificates.Mutual()
+		}
+		if s.node, err = cluster.New(o); err != nil {
+			return err
+		}
+		options.Cluster = s.node
+	}
 	if s.service, err = service.New(options); err != nil {
 		return err
 	}
@@ -114,7 +126,30 @@ func (s *Server) open(ctx context.Context, version string) (err error) {
 		debug.SetMemoryLimit(s.service.Observe().MemoryBytes)
 	}
 	s.pages, err = watch.New(s.service.Observe, watch.Options{Policy: s.policy, Version: version, Logger: s.log})
-	return err
+	if err != nil || s.node == nil {
+		return err
+	}
+	if s.tcp == nil {
+		return fmt.Errorf("listen: %s: want an address with a cluster: other nodes send clients to it", s.config.Listen)
+	}
+	if err := s.node.Start(ctx, s.scheme()+s.tcp.Addr().String(), s.service); err != nil {
+		_, stopped := s.service.Stop(ctx)
+		return errors.Join(err, stopped)
+	}
+	s.running.Go(func() {
+		if err := s.service.CreateInCluster(s.ctx); err != nil && s.ctx.Err() == nil {
+			s.log.Error("creating the tables of the configuration", "error", err)
+		}
+	})
+	return nil
+}
+
+// scheme returns that of the service's TCP address.
+func (s *Server) scheme() string {
+	if s.certificates != nil {
+		return "grpc+tls://"
+	}
+	return "grpc://"
 }
 
 // bind listens on every address of the configuration.
@@ -138,12 +173,12 @@ func (s *Server) bind(ctx context.Context) (err error) {
 
 // serve begins to serve on all listeners.
 func (s *Server) serve() {
-	grpcScheme, httpScheme := "grpc://", "http://"
+	httpScheme := "http://"
 	if s.certificates != nil {
-		grpcScheme, httpScheme = "grpc+tls://", "https://"
+		httpScheme = "https://"
 	}
 	if s.tcp != nil {
-		s.Addresses.GRPC = grpcScheme + s.tcp.Addr().String()
+		s.Addresses.GRPC = s.scheme() + s.tcp.Addr().String()
 		s.serveFlight(s.tcp, s.certificates)
 	}
 	if s.unix != nil {
@@ -278,6 +313,9 @@ func (s *Server) stopFlights() {
 func (s *Server) Stop() (service.Summary, error) {
 	bound, cancel := context.WithTimeout(s.ctx, s.config.StopTimeout)
 	defer cancel()
+	if s.node != nil { // the other nodes serve its tables while it stops
+		s.node.Stop(bound)
+	}
 	summary, err := s.service.Stop(bound)
 	s.stopFlights()
 	if s.web != nil {
@@ -319,6 +357,11 @@ func (s *Server) Describe(w io.Writer) {
 			fmt.Fprintf(w, "memory: at most %.1f GB, %.1f GB of it for tables\n", float64(o.MemoryBytes)/1e9,
 				float64(part.Most)/1e9)
 		}
+	}
+	if s.node != nil {
+		fmt.Fprintf(w, "node %s of a cluster at %s; clients may ask any of its nodes\n", s.node.View().Node,
+			strings.Join(s.config.Cluster.Peers, ", "))
+		return
 	}
 	if len(tables) == 0 {
 		fmt.Fprintln(w, "no tables yet: clients create them, or --table name=math,capacity=4096")

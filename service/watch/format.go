@@ -20,19 +20,6 @@ func ago(now, then time.Time) string {
 	}
 }
 
-// bytes writes a number of bytes in decimal units.
-func bytes(n float64) string {
-	for _, u := range []struct {
-		per  float64
-		unit string
-	}{{1e12, " TB"}, {1e9, " GB"}, {1e6, " MB"}, {1e3, " kB"}} {
-		if n >= u.per*0.9995 {
-			return words.Amount(n/u.per) + u.unit
-		}
-	}
-	return words.Whole(n) + " B"
-}
-
 // seconds writes a short duration, given in seconds.
 func seconds(s float64) string {
 	switch {

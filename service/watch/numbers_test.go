@@ -13,8 +13,6 @@ import (
 
 func TestNumberFormats(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{bytes(0), "0 B"}, {bytes(999), "999 B"}, {bytes(1000), "1 kB"}, {bytes(32_180), "32.2 kB"},
-		{bytes(1.236e9), "1.24 GB"}, {bytes(2e12), "2 TB"}, {bytes(999_999), "1 MB"},
 		{seconds(0), "0 s"}, {seconds(12e-6), "12 µs"}, {seconds(0.00155), "1.55 ms"}, {seconds(2.5), "2.5 s"},
 		{seconds(130), "2 min 10 s"},
 		{span(59 * time.Second), "59 s"}, {span(61 * time.Second), "1 min 1 s"}, {span(25 * time.Hour), "1 d 1 h"},

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -14,6 +15,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 //go:embed page.html
@@ -121,6 +123,28 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 		}
 	}
 	v.Others = len(o.Connections) - len(v.Connections)
+	if o.Cluster != nil {
+		v.Cluster = w.viewOfCluster(ctx, o.Cluster)
+	}
+	return v
+}
+
+// viewOfCluster shows the nodes, with the tables that the caller may read.
+func (w *Watch) viewOfCluster(ctx context.Context, c *wire.ClusterView) *clusterView {
+	v := &clusterView{Risks: c.Risks}
+	for _, n := range c.Nodes {
+		v.Nodes = append(v.Nodes, node{Name: n.Name, Address: n.Address, Domain: n.Domain,
+			Tables: words.Thousands(n.Tables), This: n.Name == c.Node})
+	}
+	for _, t := range c.Tables {
+		if w.options.Policy.Authorize(ctx, t.Name, false) != nil {
+			continue
+		}
+		v.Tables = append(v.Tables, placed{Name: t.Name, Owner: cmp.Or(t.Owner, "nobody"),
+			Version: words.Thousands(t.Counts.Version), Present: words.Thousands(t.Counts.Present),
+			Bytes: words.Bytes(float64(t.Counts.Bytes)), Log: words.Bytes(float64(t.Counts.LogBytes)),
+			Inserted: words.Thousands(t.Counts.Inserted)})
+	}
 	return v
 }
 
@@ -186,8 +210,8 @@ func (w *Watch) viewOfConnection(
 		return connection{}, false
 	}
 	shown = connection{
-		Caller: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: bytes(float64(c.ReceivedBytes)),
-		Out:     bytes(float64(c.SentBytes)),
+		Caller: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: words.Bytes(float64(c.ReceivedBytes)),
+		Out:     words.Bytes(float64(c.SentBytes)),
 		Streams: words.Thousands(c.Streams), Tables: strings.Join(tables, ", "),
 	}
 	if shown.Caller == "" {
@@ -212,6 +236,7 @@ type view struct {
 	Hidden      int // tables shown in the overview only
 	Connections []connection
 	Others      int // connections that the caller may not see
+	Cluster     *clusterView
 	At          string
 	Version     string
 }
@@ -229,6 +254,20 @@ type overview struct {
 	Fill              template.HTML
 }
 
+// clusterView is the nodes of a cluster and their tables.
+type clusterView struct {
+	Risks  []string
+	Nodes  []node
+	Tables []placed
+}
+
+type node struct {
+	Name, Address, Domain, Tables string
+	This                          bool
+}
+
+type placed struct{ Name, Owner, Version, Present, Bytes, Inserted, Log string }
+
 // connection is a row of the list of connections.
 type connection struct {
 	Caller, Peer, Since, In, Out, Streams, Tables string
@@ -239,7 +278,7 @@ func memoryHeld(o *service.Observation) string {
 	for _, p := range o.Memory {
 		held += p.Used
 	}
-	return bytes(float64(held)) + " of " + bytes(float64(o.MemoryBytes))
+	return words.Bytes(float64(held)) + " of " + words.Bytes(float64(o.MemoryBytes))
 }
 
 // fullest names the part of the memory that is nearest to its limit.

@@ -202,15 +202,15 @@ func sizeTile(v *service.TableView) tile {
 	} else {
 		t.Unit = "rollouts"
 	}
-	payload := bytes(float64(s.PresentBytes))
+	payload := words.Bytes(float64(s.PresentBytes))
 	if d.CapacityBytes > 0 {
 		share := float64(s.PresentBytes) / float64(d.CapacityBytes)
-		payload += " of " + bytes(float64(d.CapacityBytes))
+		payload += " of " + words.Bytes(float64(d.CapacityBytes))
 		t.Charts = append(t.Charts, meter(share, "fill-size", percent(share)+" of the capacity in bytes"))
 	}
 	t.Notes = append(t.Notes, payload)
 	if s.Present > 0 {
-		t.Notes = append(t.Notes, bytes(float64(s.PresentBytes)/float64(s.Present))+" a rollout")
+		t.Notes = append(t.Notes, words.Bytes(float64(s.PresentBytes)/float64(s.Present))+" a rollout")
 	}
 	return t
 }
@@ -236,7 +236,7 @@ func rateTile(
 		Span: fmt.Sprintf("last %d min", int(lineSpan.Minutes())),
 		Notes: []string{
 			words.Amount(current(points, rateSpan, tokens)) + " tokens/s",
-			bytes(current(points, rateSpan, size)) + "/s",
+			words.Bytes(current(points, rateSpan, size)) + "/s",
 			words.Thousands(total) + " in total",
 		},
 		Charts: []template.HTML{sparkline(list, now, lineSpan, class, about)},
@@ -488,11 +488,11 @@ func journalCard(now time.Time, v *service.TableView) card {
 	c.Rows = []row{
 		state,
 		{Name: "read through", Value: span(now.Sub(j.Verified)) + " ago"},
-		{Name: "in use", Value: bytes(float64(j.FileBytes-j.FreeBytes)) + " of " + bytes(float64(j.FileBytes))},
+		{Name: "in use", Value: words.Bytes(float64(j.FileBytes-j.FreeBytes)) + " of " + words.Bytes(float64(j.FileBytes))},
 		{Name: "transactions", Value: words.Thousands(j.Commits)},
 		{Name: "p50 · p99", Value: medianAndP99(&took)},
 		{Name: "rollouts written", Value: words.Thousands(j.Rollouts)},
-		{Name: "bytes written", Value: bytes(float64(j.Bytes))},
+		{Name: "bytes written", Value: words.Bytes(float64(j.Bytes))},
 		{Name: "callers waiting", Value: words.Thousands(j.Pending)},
 	}
 	return c

@@ -134,6 +134,8 @@ type Health struct {
 	Status string `json:"status"`           // ok, stopping or failed
 	Reason string `json:"reason,omitempty"` // for authenticated callers
 	Tables int    `json:"tables"`
+	// of a cluster, for authenticated callers: failures that may take more than it promises to survive
+	Risks []string `json:"risks,omitempty"`
 }
 
 // reason returns why a service is not well, "" if it is, in words that name no table that the caller may not read.
@@ -166,9 +168,12 @@ func (w *Watch) health(answer http.ResponseWriter, r *http.Request) {
 	case o.Stopping:
 		h.Status = "stopping"
 	}
-	if h.Status != "ok" { // the answers of a service that is well do not wait for those who show wrong tokens
+	risks := o.Cluster != nil && len(o.Cluster.Risks) > 0
+	if h.Status != "ok" || risks { // the answers of a service that is well do not wait for those who show wrong tokens
 		if ctx, err := w.options.Policy.Authenticate(r); err == nil {
-			h.Reason = w.reason(ctx, &o)
+			if h.Reason = w.reason(ctx, &o); risks {
+				h.Risks = o.Cluster.Risks
+			}
 		}
 	}
 	answer.Header().Set("Content-Type", "application/json")

@@ -43,6 +43,7 @@ from .errors import (
     Closing,
     Denied,
     DiskFull,
+    Elsewhere,
     Error,
     Exists,
     Failed,
@@ -50,6 +51,7 @@ from .errors import (
     Invalid,
     NoLease,
     NotFound,
+    PartWarning,
     RepairWarning,
     RepeatWarning,
     StaleWarning,
@@ -71,8 +73,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "DEFAULT_COLUMNS", "Definition", "Denied",
-    "DiskFull", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease", "NotFound",
-    "Packed", "Padded", "Prompt", "PromptResult", "Prompts", "RepairWarning", "RepeatWarning", "Service",
-    "StaleWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated",
-    "Unavailable", "connect", "publish", "record_batch", "rollout", "serve",
+    "DiskFull", "Elsewhere", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease",
+    "NotFound", "Packed", "Padded", "PartWarning", "Prompt", "PromptResult", "Prompts", "RepairWarning",
+    "RepeatWarning", "Service", "StaleWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout",
+    "TooLarge", "Unauthenticated", "Unavailable", "connect", "publish", "record_batch", "rollout", "serve",
 ]  # fmt: skip

@@ -91,7 +91,8 @@ def _awaited(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[_Wr
 
     @functools.wraps(method)
     async def call(self: _Wrapper[B], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._calls.run(lambda: method(self._blocking, *args, **kwargs))
+        bound = getattr(self._blocking, method.__name__)  # of a table in parts, its own
+        return await self._calls.run(lambda: bound(*args, **kwargs))
 
     return call
 
@@ -212,7 +213,7 @@ class Stream(_Wrapper[stream.Stream]):
 def _streaming(method: Callable[Concatenate[table.Table, P], stream.Stream]) -> Callable[Concatenate[Table, P], Stream]:
     @functools.wraps(method)
     def call(self: Table, /, *args: P.args, **kwargs: P.kwargs) -> Stream:
-        return Stream(method(self._blocking, *args, **kwargs), self._calls)
+        return Stream(getattr(self._blocking, method.__name__)(*args, **kwargs), self._calls)
 
     return call
 

@@ -40,6 +40,7 @@ class BatchInfo:
             batch, or of its shard (``importance_norm``). Where several batches make one update, multiply the weights of
             each, but for fresh draws, by ``exp(log_weight_scale - m)``, m the largest ``log_weight_scale`` of them all.
         repeated: the batch was acknowledged before: it answers a repeated request id.
+        batches: the numbers of what it was merged of, where it was drawn from several parts of a table.
     """
 
     batch: int = 0
@@ -49,6 +50,7 @@ class BatchInfo:
     present: int = 0
     log_weight_scale: float = 0.0
     repeated: bool = False
+    batches: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> BatchInfo:

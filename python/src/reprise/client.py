@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from .table import Table
 
 
 def connect(
-    address: str,
+    address: str | list[str] | tuple[str, ...],
     *,
     token: str | None = None,
     ca: bytes | str | Path | None = None,
@@ -22,17 +23,23 @@ def connect(
     key: bytes | str | Path | None = None,
     server_name: str | None = None,
     timeout: float = 60.0,
+    trainer: int = 0,
+    trainers: int = 1,
 ) -> Client:
-    """Connect to a replay service. Nothing is sent before the first call.
+    """Connect to a replay service, or to several that hold tables in parts. Nothing is sent before the first call.
 
     Args:
-        address: ``grpc://host:port``, ``grpc+tls://host:port`` or ``grpc+unix:///path/of/socket``.
+        address: ``grpc://host:port``, ``grpc+tls://host:port`` or ``grpc+unix:///path/of/socket``. A list of them, or a
+            str with commas, names services whose tables are parts of larger ones: name them in the same order
+            everywhere. ``ray:NAME`` names shards in the Ray cluster that this process is in (`reprise.ray`).
         token: bearer token, as in the service's tokens file.
         ca: PEM of the authorities that may sign the service's certificate, as bytes or a path; by default those of
             gRPC.
         certificate, key: PEM of the client's own certificate, for mutual TLS.
         server_name: name in the service's certificate, if it is not the address's host.
         timeout: seconds that a call takes at most, retries and waiting included, unless the call has its own.
+        trainer, trainers: of several services, which parts draws with scope ``own`` come from: those whose number is
+            trainer modulo trainers; with more trainers than parts, the part trainer modulo parts.
 
     >>> with reprise.connect("grpc://127.0.0.1:7447") as client:  # doctest: +SKIP
     ...     table = client.create("math", capacity=4096)
@@ -41,7 +48,22 @@ def connect(
         raise Invalid(f"timeout: {timeout}: want more than 0 seconds")
     if (certificate is None) != (key is None):
         raise Invalid("certificate, key: only one of them: want both, or neither")
-    return Client(Connection(address, timeout, token, ca, certificate, key, server_name))
+
+    if isinstance(address, str) and address.startswith("ray:"):
+        from . import ray  # which needs Ray
+
+        return ray.connect(address.removeprefix("ray:"), trainer=trainer, trainers=trainers, timeout=timeout)
+
+    def dial(one: Any) -> Connection:
+        return Connection(one, timeout, token, ca, certificate, key, server_name)
+
+    if isinstance(address, str) and "," in address:
+        address = address.split(",")
+    if not isinstance(address, (list, tuple)):
+        return Client(dial(address))
+    from . import sharded  # which imports this module
+
+    return sharded.Client(address, dial, trainer, trainers)
 
 
 class Client:
@@ -76,14 +98,9 @@ class Client:
         Raises:
             Exists: a table of that name has another definition.
         """
-        if definition is not None and options:
-            raise Invalid(f"definition: next to {', '.join(options)}: want one or the other")
-        if definition is None:
-            definition = Definition.of(options)
-        elif not isinstance(definition, Definition):
-            raise Invalid(f"definition: {definition!r}: want a reprise.Definition, or its keys by name: capacity=4096")
+        keys = Definition.given(definition, options).asdict()
         table = self.table(name)
-        self._connection.action("create_table", {"name": name, **definition.asdict()})
+        self._connection.action("create_table", {"name": name, **keys})
         return table
 
     def drop(self, name: str) -> None:

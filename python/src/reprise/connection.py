@@ -50,15 +50,15 @@ class Cancellation:
 
     def __init__(self) -> None:
         self.cancelled = False
-        self._stop: Callable[[], object] | None = None
+        self._stops: list[Callable[[], object]] = []  # of the waits that it is in, one for each service asked
         self._lock = threading.Lock()  # guards both
 
     def cancel(self) -> None:
         """End the call at its next wait, or the wait that it is in."""
         with self._lock:
             self.cancelled = True
-            if self._stop is not None:
-                self._stop()
+            for stop in self._stops:
+                stop()
 
     def check(self) -> None:
         """Raise Unavailable if the call was cancelled."""
@@ -68,16 +68,14 @@ class Cancellation:
     @contextlib.contextmanager
     def by(self, stop: Callable[[], object]) -> Iterator[None]:
         """Call ``stop`` if the call is cancelled within a ``with``."""
-        self._set(stop)
+        with self._lock:
+            self._stops.append(stop)
         try:
             self.check()
             yield
         finally:
-            self._set(None)
-
-    def _set(self, stop: Callable[[], object] | None) -> None:
-        with self._lock:
-            self._stop = stop
+            with self._lock:
+                self._stops.remove(stop)
 
 
 CALL: contextvars.ContextVar[Cancellation] = contextvars.ContextVar("reprise_call")
@@ -107,27 +105,25 @@ class Connection:
         certificate: bytes | str | Path | None = None,
         key: bytes | str | Path | None = None,
         server_name: str | None = None,
+        where: Callable[[], str | None] | None = None,
     ) -> None:
         self.address = address
+        self._where = where
         self.timeout = timeout
+        self.among_others = False  # the caller has other services: calls that reach none fail instead of being retried
         if not isinstance(address, str):
             raise errors.Invalid(f"address: {address!r}: want a str, such as grpc://127.0.0.1:7447")
         self._headers = [_bearer(token)] if token else []
         if token and address.startswith(("grpc://", "grpc+tcp://")) and not _is_loopback(address):
             raise errors.Invalid(f"address: {address}: want grpc+tls://, since a token must not travel in the clear")
-        pem = {
+        self._tls = {
             "tls_root_certs": _pem("ca", ca),
             "cert_chain": _pem("certificate", certificate),
             "private_key": _pem("key", key),
+            "override_hostname": server_name,
         }
-        try:
-            self._client = flight.FlightClient(
-                address, override_hostname=server_name, generic_options=_channel_options(), **pem
-            )
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise errors.Invalid(
-                f"address: {address}: want grpc://host:port, grpc+tls://host:port or grpc+unix:///path ({error})"
-            ) from error
+        self._client = self._dial(address)
+        self._former: list[flight.FlightClient] = []  # of addresses that the service left; calls may still use them
         self._puts = Puts()
         self._process = os.getpid()
         self._random = random.Random()
@@ -137,6 +133,23 @@ class Connection:
         self._open = True  # the channel is
         self.dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
         self._warned: set[tuple[str, type[Warning]]] = set()
+
+    def _dial(self, address: str) -> flight.FlightClient:
+        try:
+            return flight.FlightClient(address, generic_options=_channel_options(), **self._tls)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise errors.Invalid(
+                f"address: {address}: want grpc://host:port, grpc+tls://host:port or grpc+unix:///path ({error})"
+            ) from error
+
+    def follow(self) -> None:
+        """Ask where the service is now, and turn to it if it moved. For callers that found it unavailable."""
+        address = self._where() if self._where is not None else None
+        with self._lock:
+            if address and address != self.address and self._open:
+                log.warning("%s moved to %s", self.address, address)
+                self._former.append(self._client)
+                self._client, self.address = self._dial(address), address
 
     def close(self) -> None:
         """Stop the dependents and close the channel. Calls of other threads finish, and are not retried. In a forked
@@ -180,7 +193,8 @@ class Connection:
             self._open = self._open and not last
         if last:
             self._puts.end()
-            self._client.close()
+            for channel in (self._client, *self._former):
+                channel.close()
 
     def action(
         self,
@@ -212,7 +226,13 @@ class Connection:
         return self._retry(attempt, timeout, repeatable)
 
     def insert(
-        self, table: str, batch: pa.RecordBatch, request: Mapping[str, Any], *, timeout: float
+        self,
+        table: str,
+        batch: pa.RecordBatch,
+        request: Mapping[str, Any],
+        *,
+        timeout: float,
+        repeatable: bool = True,
     ) -> dict[str, Any]:
         """Insert one record batch and return the answer, on a stream that an earlier insertion left open if there is
         one. The request's ``batch_id`` makes retries safe."""
@@ -226,6 +246,8 @@ class Connection:
                     return insert(put)
                 except (errors.Unavailable, errors.Closing):
                     self._puts.end()  # what broke this one, such as the service's end, broke all
+                    if self.among_others and put.written:
+                        raise  # _retry notes whether it may have arrived
             return insert(Put(self._client, table, batch.schema, most, self._headers))
 
         def insert(put: Put) -> dict[str, Any]:
@@ -234,7 +256,7 @@ class Connection:
             self._puts.keep(put)
             return answer
 
-        return self._retry(attempt, timeout)
+        return self._retry(attempt, timeout, repeatable, lasting=True)
 
     def read(
         self, request: Mapping[str, Any], receive: Callable[[flight.FlightStreamReader], T], *, timeout: float
@@ -278,6 +300,16 @@ class Connection:
             writer, reader = self._client.do_exchange(flight.FlightDescriptor.for_path(table), self._options(None))
         return writer, reader
 
+    def rest(self, seconds: float) -> None:
+        """Wait before a call is made again.
+
+        Raises:
+            Unavailable: the connection was closed, or the call cancelled.
+        """
+        if self._closed.wait(seconds):
+            raise errors.Unavailable("the client was closed")
+        this_call().check()
+
     def warn_once(self, table: str, warning: Warning, stacklevel: int) -> None:
         """Give a warning, unless one of its kind was given about the table."""
         if (table, type(warning)) not in self._warned:
@@ -296,23 +328,36 @@ class Connection:
     def _options(self, seconds: float | None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
 
-    def _retry(self, attempt: Callable[[float], T], timeout: float | None = None, repeatable: bool = True) -> T:
-        """Attempt until it succeeds, fails permanently, or the timeout is over. Each attempt gets the seconds left."""
+    def _retry(
+        self,
+        attempt: Callable[[float], T],
+        timeout: float | None = None,
+        repeatable: bool = True,
+        lasting: bool = False,
+    ) -> T:
+        """Attempt until it succeeds, fails permanently, or the timeout is over. Each attempt gets the seconds left. A
+        lasting call that may have reached the service is retried even among others: it must not happen twice."""
         deadline, pause = Deadline(self.timeout if timeout is None else timeout), FIRST_PAUSE
         unavailable: errors.Error | None = None
+        sent = False  # some attempt may have reached the service
         while True:
             try:
                 with self.using(), _translated():
                     return attempt(max(deadline.left(), 0.001))
             except errors.Timeout:
+                self.follow()  # a machine that is gone refuses nothing
                 if unavailable is not None:  # the last attempt had too little time; an earlier one has the cause
                     raise unavailable from None
                 raise
-            except (errors.Unavailable, errors.Closing) as error:
+            except (errors.Unavailable, errors.Closing, errors.Elsewhere) as error:
+                self.follow()
                 unavailable = error
+                reached = not _never_sent(error)
+                error.sent = sent = sent or reached
                 left = deadline.left()
-                given_up = self._closed.is_set() or this_call().cancelled
-                if left <= 0 or given_up or not (repeatable or _never_sent(error)):
+                given_up = self._closed.is_set() or this_call().cancelled or isinstance(error, errors.Elsewhere)
+                others = self.among_others and not reached and not (lasting and sent)
+                if left <= 0 or given_up or others or not (repeatable or not reached):
                     raise
                 if pause == FIRST_PAUSE:
                     log.warning("%s is away, trying again for %.0f s: %s", self.address, left, error)
@@ -352,7 +397,8 @@ def _translated() -> Iterator[None]:
 
 def _never_sent(error: errors.Error) -> bool:
     text = str(error).lower()
-    return isinstance(error, errors.Closing) or "failed to connect" in text or "connection refused" in text
+    refused = "failed to connect" in text or "connection refused" in text
+    return refused or isinstance(error, (errors.Closing, errors.Elsewhere))
 
 
 def _bearer(token: str) -> tuple[bytes, bytes]:

@@ -163,6 +163,17 @@ class Definition(_Options):
     columns: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
+    def given(cls, definition: Definition | None, options: Mapping[str, Any]) -> Definition:
+        """Return a definition given as such or by its keys."""
+        if definition is None:
+            return cls.of(options)
+        if options:
+            raise Invalid(f"definition: next to {', '.join(options)}: want one or the other")
+        if not isinstance(definition, Definition):
+            raise Invalid(f"definition: {definition!r}: want a reprise.Definition, or its keys by name: capacity=4096")
+        return definition
+
+    @classmethod
     def of(cls, options: Mapping[str, Any]) -> Definition:
         """Return the definition with the keys given. ``max_size`` is another name for ``capacity``.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -17,10 +18,12 @@ class Error(Exception):
     Attributes:
         code: the service's name for it, such as ``"full"``; ``"unavailable"`` and ``"timeout"`` are the connection's.
         retryable: whether the same call may succeed later.
+        sent: whether the request may have reached the service, of errors of the connection.
     """
 
     code = "failed"
     retryable = False
+    sent = True
 
 
 class RepairWarning(UserWarning):
@@ -72,6 +75,27 @@ class RepeatWarning(UserWarning):
             "or with sampler distinct, so that draws wait for more rollouts"
         )
         self.table, self.rows, self.different = table, rows, different
+
+
+class PartWarning(UserWarning):
+    """Services that hold parts of a table went away or came back (`reprise.connect` with several addresses). Shown at
+    every change, once for each table of a client.
+
+    Attributes:
+        table: name of the table.
+        down: addresses of the services that are away now.
+    """
+
+    def __init__(self, table: str, down: tuple[str, ...], parts: int, why: str) -> None:
+        super().__init__(
+            f"table {table}: {len(down)} of its {parts} parts are away: draws and new groups go to the others ({why})"
+            if down
+            else f"table {table}: all of its {parts} parts are back"
+        )
+        self.table, self.down = table, down
+
+
+warnings.simplefilter("always", PartWarning, append=True)
 
 
 class Invalid(Error, ValueError):
@@ -145,6 +169,21 @@ class Closing(Error):
     retryable = True
 
 
+class Elsewhere(Error):
+    """Another service of the cluster owns the table: connect to a list of the cluster's addresses, which follows it.
+
+    Attributes:
+        address: of that service; empty while nobody owns the table.
+    """
+
+    code = "elsewhere"
+    retryable = True
+
+    def __init__(self, message: str, address: str = "") -> None:
+        super().__init__(message)
+        self.address = address
+
+
 class DiskFull(Error):
     """The service's disk is full. Make space there, for example with `delete_checkpoint`; then it goes on by itself."""
 
@@ -176,7 +215,7 @@ _CODES: dict[str, type[Error]] = {
     kind.code: kind
     for kind in (
         Invalid, Full, Starved, Ahead, NoLease, NotFound, Exists, Unauthenticated, Denied, TooLarge, Closing, DiskFull,
-        Failed,
+        Elsewhere, Failed,
     )
 }  # fmt: skip
 
@@ -203,8 +242,18 @@ _TYPES = {": string: want": ": str: want", ": object: want": ": dict: want", "wa
           "want a string": "want a str"}  # fmt: skip
 
 
+def from_status(status: Mapping[str, str]) -> Error:
+    """Return the exception for a status on a stream."""
+    if status.get("code") == Elsewhere.code:
+        return Elsewhere(status.get("message", ""), status.get("address", ""))
+    return from_code(status.get("code", ""), status.get("message", ""))
+
+
 def from_code(code: str, message: str) -> Error:
     """Return the exception for a code of the service."""
+    if code == Elsewhere.code:  # the address comes first
+        address, _, message = message.partition(": ")
+        return Elsewhere(message, address)
     if mistyped := _MISTYPED.match(message):
         message = mistyped[1]
         for theirs, ours in _TYPES.items():

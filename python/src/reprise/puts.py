@@ -32,6 +32,8 @@ class Put:
         self.table, self.schema, self._seconds = table, schema, seconds
         self._ends = time.monotonic() + 2 * seconds
         self._used = False
+        self.written = False
+        """Whether the last insertion was written as a whole: else the service cannot have it."""
         self.lasts = not any(pa.types.is_dictionary(kind) for kind in _within(schema))
         """Whether it may be kept: the service keeps the dictionaries of a stream until it ends."""
         options = flight.FlightCallOptions(timeout=2 * seconds, headers=headers)
@@ -48,8 +50,10 @@ class Put:
 
     def insert(self, batch: pa.RecordBatch, metadata: bytes) -> dict[str, Any]:
         """Insert a record batch, and return the answer. After an exception the stream is over."""
+        self.written = False
         try:
             self._writer.write_with_metadata(batch, metadata)
+            self.written = True
             answer = self._answers.read()
         except BaseException:
             self._writer.close()  # raises the service's error, even after a broken pipe

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -135,7 +136,8 @@ class Stats:
         age_decay: tau of a prioritized table, in versions; ages: its units by age; ess_by_age: from `Table.report`.
         limiter, gate: their state; None: the table has none.
         waiting: requests that wait now, by kind: inserts, samples, starts.
-        raw: the service's whole answer, prompts and journal included.
+        down: of a table in parts, addresses of the services that are away and whose counts are missing here.
+        raw: the service's whole answer, prompts and journal included; of a table in parts, a list of those, ``parts``.
     """
 
     table: str = ""
@@ -164,6 +166,7 @@ class Stats:
     limiter: LimiterState | None = None
     gate: GateState | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
+    down: tuple[str, ...] = ()
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -183,6 +186,58 @@ class Stats:
         out["gate"] = GateState(**_known(GateState, gate)) if gate else None
         return cls(**out, raw=dict(answer))
 
+    @classmethod
+    def merged(cls, parts: Sequence[Stats], shares: Sequence[float]) -> Stats:
+        """Add up the counters of the parts of a table, whose draws fall on them with these shares."""
+        out = _added(parts)
+        whole = sum(shares) or 1.0
+        out["version"] = max(each.version for each in parts)
+        out["never_used_share"] = sum(x.never_used_share * x.present for x in parts) / max(1, out["present"])
+        ages: dict[int, list[tuple[AgeShare, float]]] = {}
+        for each, share in zip(parts, shares):
+            for age in each.ages:
+                ages.setdefault(age.age, []).append((age, share / whole))
+        for of, some in sorted(ages.items()):
+            units = sum(age.units for age, _ in some)
+            base = sum(age.base * age.units for age, _ in some) / max(1, units)
+            out["ages"].append(AgeShare(of, units, base, sum(age.probability * share for age, share in some)))
+        ess: dict[tuple[int, int], list[AgeESS]] = {}
+        for each in parts:
+            for range in each.ess_by_age:
+                ess.setdefault((range.first, range.last), []).append(range)
+        for (first, last), those in sorted(ess.items()):  # by tokens: an estimate, as each part has its own draws
+            tokens = sum(each.tokens for each in those)
+            out["ess_by_age"].append(AgeESS(first, last, sum(x.ess * x.tokens for x in those) / (tokens or 1), tokens))
+        for name, kind, same in (("limiter", LimiterState, "samples_per_insert"), ("gate", GateState, "max_staleness")):
+            states = [getattr(each, name) for each in parts if getattr(each, name) is not None]
+            if states:
+                out[name] = kind(**{**_added(states), same: getattr(states[0], same)})
+        return cls(**out, raw={"parts": [dict(each.raw) for each in parts]})
+
 
 def _known(kind: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
     return {f.name: answer[f.name] for f in fields(kind) if f.name in answer}
+
+
+def _added(parts: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields of several states: numbers and histograms added up, bools true if any is, lists empty, and
+    anything else the first's."""
+    out: dict[str, Any] = {}
+    for f in fields(parts[0]):
+        values = [getattr(each, f.name) for each in parts]
+        if f.name in ("raw", "age_decay"):
+            continue
+        if isinstance(values[0], bool):
+            out[f.name] = any(values)
+        elif isinstance(values[0], (int, float)):
+            out[f.name] = sum(values)
+        elif isinstance(values[0], Mapping):
+            sums: Counter[Any] = Counter()
+            for each in values:
+                sums.update(each)
+            out[f.name] = dict(sorted(sums.items()))
+        else:
+            out[f.name] = [] if isinstance(values[0], list) else values[0]
+    if hasattr(parts[0], "age_decay"):
+        out["age_decay"] = parts[0].age_decay
+    return out

@@ -7,6 +7,7 @@ Three classes share the work: the caller's thread uses a `Stream`; a `Prefetcher
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -15,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 import pyarrow.flight as flight
 
@@ -29,6 +30,31 @@ Item = Union[Batch, Exception]
 """The outcome of a request."""
 
 
+class Source(Protocol):
+    """Where a stream's batches come from: an `Exchange`, or those of a table in parts (`sharded.Exchanges`)."""
+
+    @property
+    def lapsed(self) -> int: ...
+
+    def fetch(self) -> Item: ...
+
+    def acknowledge(self, batch: Batch) -> None: ...
+
+    def on_lease(self, batch: Batch) -> bool: ...
+
+    def send_acknowledgements(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def cancel_if_overdue(self) -> None: ...
+
+    def log_waiting(self, seconds: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Stream:
     """An iterator of batches, made by `Table.stream`, for one thread. Close it, or use it in ``with``.
 
@@ -36,13 +62,9 @@ class Stream:
     the stream closes or its connection breaks. The stream reconnects by itself for as long as the timeout allows.
     """
 
-    def __init__(
-        self, connection: Connection, table: str, request: Mapping[str, Any], prefetch: int, timeout: float
-    ) -> None:
-        if prefetch < 0:
-            raise errors.Invalid(f"prefetch: {prefetch}: want 0 or more batches")
+    def __init__(self, connection: Connection, table: str, source: Source, prefetch: int) -> None:
         self._connection, self._table = connection, table
-        self._exchange = Exchange(connection, table, request, timeout)
+        self._exchange = source
         self._current: Batch | None = None
         self._closed = False
         self._prefetcher = Prefetcher(connection, self._exchange, prefetch)
@@ -99,6 +121,11 @@ class Stream:
         self._prefetcher.request_stop()
 
     @property
+    def current(self) -> Batch | None:
+        """The batch that was asked for last, on lease until the next."""
+        return self._current
+
+    @property
     def lapsed(self) -> int:
         """Batches whose lease expired before they were acknowledged. They went back, and their use is not counted."""
         return self._exchange.lapsed
@@ -113,7 +140,7 @@ class Prefetcher:
     WATCH = 1.0  # seconds between two checks of a request without an answer
     NOTICE = 10.0  # seconds without a batch after which the log says why
 
-    def __init__(self, connection: Connection, exchange: Exchange, depth: int) -> None:
+    def __init__(self, connection: Connection, exchange: Source, depth: int) -> None:
         self._connection = connection
         self._exchange = exchange
         self._depth = depth
@@ -214,7 +241,10 @@ class Exchange:
         deadline, pause = Deadline(self._timeout), FIRST_PAUSE
         while True:
             try:
-                item = self._round_trip()
+                self.ask()
+                item = self.answer()
+                if item is None:
+                    return errors.Failed(f"{self._table}: the service answered with neither a batch nor an error")
                 if not isinstance(item, errors.NoLease):
                     return item
                 self.send_acknowledgements()
@@ -223,39 +253,44 @@ class Exchange:
                 if self._stopped:  # the thread closes the exchange after the acknowledgements were sent
                     return errors.Unavailable("the stream was closed")
                 self.close()
-                problem = _problem(error)
+                problem = problem_of(error)
                 if not isinstance(problem, (errors.Unavailable, errors.Closing)) or deadline.left() <= 0:
                     return problem
             try:
                 self._wake.get(timeout=min(pause, deadline.left()))
             except queue.Empty:
                 pass
+            self._connection.follow()
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _round_trip(self) -> Item:
+    def ask(self, **changes: Any) -> None:
+        """Send the request, with changes to it, and the acknowledgements. With size 0 it draws nothing."""
         if self._writer is None:
             self._writer, self._reader = self._connection.exchange(self._table)
-        writer, reader = self._writer, self._reader
-        assert reader is not None
         with self._lock:
             # Checked after the reader is set, and under the lock. Whoever stops this either finds a reader to cancel,
             # or is noticed here before acknowledgements leave with a request that would be cancelled.
             if self._stopped:
                 raise errors.Unavailable("the stream was closed")
-            request = {**self._request, "acknowledge": self._unsent}
+            request = {**self._request, **changes, "acknowledge": self._unsent}
             self._sent, self._unsent = self._unsent, []
         self._sent_at = time.monotonic()
+        self._writer.write_metadata(encode(request))
+
+    def answer(self) -> Item | None:
+        """Wait for the answer to a request: a batch, an error that leaves the exchange open, or None for one of size
+        0."""
+        assert self._reader is not None
         try:
-            writer.write_metadata(encode(request))
-            chunk = reader.read_chunk()
+            chunk = self._reader.read_chunk()
         finally:
             self._sent_at = 0.0
         return self._receive(chunk)
 
-    def _receive(self, chunk: flight.FlightStreamChunk) -> Item:
+    def _receive(self, chunk: flight.FlightStreamChunk) -> Item | None:
         answer = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata is not None else {}
         reported = answer.get("error")
-        error = errors.from_code(reported.get("code", ""), reported.get("message", "")) if reported else None
+        error = errors.from_status(reported) if reported else None
         if isinstance(error, errors.NoLease):
             return error  # the request acknowledged none of them
         with self._lock:
@@ -265,7 +300,7 @@ class Exchange:
         if error is not None:
             return error
         if chunk.data is None:
-            raise errors.Failed(f"{self._table}: the service answered a request with neither a batch nor an error")
+            return None
         batch = Batch(chunk.data, BatchInfo.of(answer))
         with self._lock:
             self._leased[batch.info.batch] = batch
@@ -311,6 +346,20 @@ class Exchange:
         if reader is not None:
             reader.cancel()
 
+    def unsettled(self) -> bool:
+        """Report whether batches wait for a request to acknowledge them."""
+        return bool(self._unsent)
+
+    def give_back(self, batch: Batch) -> None:
+        """Return a batch unused, if it is still on lease."""
+        with self._lock:
+            if self._leased.get(batch.info.batch) is not batch:
+                return
+            del self._leased[batch.info.batch]
+        with contextlib.suppress(errors.Error):  # then it goes back with the exchange, or its lease ends
+            body = {"table": self._table, "batches": [batch.info.batch]}
+            self._connection.action("release", body, timeout=GRACE, repeatable=False)
+
     def cancel_if_overdue(self) -> None:
         """Cancel a request that should have been answered, by an error at least, some time ago."""
         sent_at = self._sent_at
@@ -354,7 +403,7 @@ def warn_of_repeats(connection: Connection, table: str, batch: Batch, stacklevel
             connection.warn_once(table, warning, stacklevel + 1)
 
 
-def _problem(error: Exception) -> Exception:
+def problem_of(error: Exception) -> Exception:
     if isinstance(error, errors.Error):
         return error
     if isinstance(error, StopIteration):

@@ -8,7 +8,7 @@ import uuid
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,11 @@ from .batch import DEFAULT_COLUMNS, Batch, BatchInfo
 from .connection import Connection, encode, this_call
 from .rollouts import Rows, record_batch, require
 from .stats import Checkpoint, Stats, TableInfo
-from .stream import Stream, warn_of_repeats
+from .stream import Exchange, Stream, warn_of_repeats
 
 Ids = npt.NDArray[np.uint64]
+
+Scope = Literal["own", "global"]
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,13 @@ class Table:
             "timeout_ms": _milliseconds(wait),
             **_given(group_size=group_size, grant=grant.number if isinstance(grant, Grant) else grant),
         }
-        answer = self._connection.insert(self.name, batch, request, timeout=wait)
+        answer = self._insert(batch, request, wait)
         if late := answer.get("too_old"):
             self._connection.warn_once(self.name, errors.StaleWarning(self.name, late, answer["note"]), stacklevel=2)
         return np.array(answer["ids"], np.uint64)
+
+    def _insert(self, batch: pa.RecordBatch, request: dict[str, Any], wait: float) -> dict[str, Any]:
+        return self._connection.insert(self.name, batch, request, timeout=wait)
 
     def _own_columns(self) -> pa.Schema:
         if self._schema is None:
@@ -185,6 +190,7 @@ class Table:
         shard: int = 0,
         request_id: str | None = None,
         timeout: float | None = None,
+        scope: Scope = "own",
     ) -> Batch:
         """Draw a batch, receive it whole, acknowledge it, and return it once the service has answered that.
 
@@ -201,11 +207,14 @@ class Table:
                 ``info.repeated`` if it had been acknowledged. Random by default.
             timeout: seconds to wait while the table holds too little, or the limiter holds samples back; 0: do not
                 wait for that, but up to the client's timeout for a service that is away.
+            scope: of a table in parts (`reprise.connect`): ``own`` draws from one of this trainer's parts, ``global``
+                from all of them, as one table would. A table that is not in parts has one scope.
 
         Raises:
             Starved: too little within the timeout.
             NoLease: the batch of a repeated ``request_id`` was acknowledged, and its rollouts have left the queue.
         """
+        in_scope(scope)
         wait = self._connection.timeout if timeout is None else timeout
         request = {
             "size": whole("size", size, 1),
@@ -253,6 +262,7 @@ class Table:
         columns: Sequence[str] | None = None,
         shard: int = 0,
         timeout: float | None = None,
+        scope: Scope = "own",
     ) -> Batch:
         """Draw a batch that counts as used once you `acknowledge` it. For batch after batch, `stream` costs less.
 
@@ -260,9 +270,9 @@ class Table:
         closes.
 
         Args:
-            size, fresh, columns, shard, timeout: as of `sample`.
+            size, fresh, columns, shard, timeout, scope: as of `sample`.
         """
-        stream = self.stream(size, fresh=fresh, columns=columns, shard=shard, prefetch=0, timeout=timeout)
+        stream = self.stream(size, fresh=fresh, columns=columns, shard=shard, prefetch=0, timeout=timeout, scope=scope)
         try:
             with this_call().by(stream.cancel):
                 batch = next(stream)
@@ -283,7 +293,7 @@ class Table:
         return self._settle("release", batches)
 
     def _settle(self, action: str, batches: Iterable[Batch | int]) -> TableInfo:
-        numbers = [batch.info.batch if isinstance(batch, Batch) else whole("batch", batch) for batch in batches]
+        numbers = [number for batch in batches for number in self._numbers(batch)]
         info = self._action(action, batches=numbers, repeatable=False)
         with self._lock:
             streams = [self._leases.pop(number, None) for number in numbers]
@@ -291,6 +301,11 @@ class Table:
             if stream is not None:
                 stream.close(acknowledge=False)
         return info
+
+    def _numbers(self, batch: Batch | int) -> tuple[int, ...]:
+        if isinstance(batch, Batch):
+            return batch.info.batches or (batch.info.batch,)
+        return (whole("batch", batch),)
 
     def stream(
         self,
@@ -302,6 +317,7 @@ class Table:
         prefetch: int = 1,
         prefetch_slack: int = 0,
         timeout: float | None = None,
+        scope: Scope = "own",
     ) -> Stream:
         """Draw batch after batch, the next ones while you work on this one.
 
@@ -314,13 +330,14 @@ class Table:
         ...         train(batch.padded().torch("cuda"))
 
         Args:
-            size, fresh, columns, shard: as of `sample`.
+            size, fresh, columns, shard, scope: as of `sample`.
             prefetch: batches that wait in this process; the service draws and packs one more. 0: draw on demand.
             prefetch_slack: versions that a batch prefetched by the service may lag behind the table at hand-over; the
                 service draws older ones again. Batches that wait in this process are not checked again.
             timeout: seconds that the service may wait for one batch. Then the stream raises `Starved`, and can be asked
                 again.
         """
+        in_scope(scope)
         wait = self._connection.timeout if timeout is None else timeout
         request = {
             "size": whole("size", size, 1),
@@ -328,7 +345,11 @@ class Table:
             "prefetch": min(whole("prefetch", prefetch, 0), 1),
             **_given(fresh=fresh, shard=shard, columns=_sampled(columns), prefetch_slack=prefetch_slack),
         }
-        return Stream(self._connection, self.name, request, whole("prefetch", prefetch, 0), wait)
+        return self._stream(request, whole("prefetch", prefetch, 0), wait, scope)
+
+    def _stream(self, request: dict[str, Any], prefetch: int, wait: float, scope: Scope) -> Stream:
+        source = Exchange(self._connection, self.name, request, wait)
+        return Stream(self._connection, self.name, source, prefetch)
 
     # Feedback of the trainer.
 
@@ -503,6 +524,13 @@ class Table:
         return TableInfo.of(self._connection.action(action, body, repeatable=repeatable, timeout=timeout))
 
 
+def in_scope(scope: Scope) -> bool:
+    """Check a scope, and report whether it is the global one."""
+    if scope not in ("own", "global"):
+        raise errors.Invalid(f"scope: {scope!r}: want own or global")
+    return scope == "global"
+
+
 def _given(**values: Any) -> dict[str, Any]:
     """Return the values that are neither None, 0 nor empty, which mean the service's defaults."""
     columns = values.get("columns")
@@ -530,7 +558,7 @@ def _answer(reader: flight.FlightStreamReader) -> tuple[flight.FlightStreamChunk
         raise errors.Unavailable("the service ended the stream") from None
     answer: dict[str, Any] = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata is not None else {}
     if reported := answer.get("error"):
-        raise errors.from_code(reported.get("code", ""), reported.get("message", ""))
+        raise errors.from_status(reported)
     return chunk, answer
 
 

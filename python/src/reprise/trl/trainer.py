@@ -159,12 +159,13 @@ class ReplayGRPOTrainer(GRPOTrainer):
         fresh = min(self.replay.fresh_rows(size, self.num_iterations), self._unseen)
         wanted = [*COLUMNS, *(layout.CORRECTIONS if self._corrected else ())]
         try:
-            batch = self.table.sample(size, fresh=fresh, columns=wanted, timeout=0 if fresh else None)
+            batch = self.table.sample(size, fresh=fresh, columns=wanted, scope="global",
+                                      timeout=0 if fresh else None)  # fmt: skip
         except errors.Starved:
             if not fresh:
                 raise
             fresh = self._unseen = 0  # some of them left the table undrawn
-            batch = self.table.sample(size, columns=wanted)
+            batch = self.table.sample(size, columns=wanted, scope="global")
         self._unseen -= fresh
         return batch
 

@@ -147,7 +147,7 @@ class RolloutWorker:
         if not size:
             return []
         try:
-            batch = self.table.sample(size, columns=COLUMNS, timeout=0)
+            batch = self.table.sample(size, columns=COLUMNS, timeout=0, scope="global")
         except Starved:
             return []
         self._measure(

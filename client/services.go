@@ -1,0 +1,388 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// Scope says from which parts of a table a batch comes. Queues draw from all, in proportion to what each holds.
+type Scope string
+
+// The scopes.
+const (
+	// one of the trainer's own parts, in turns: those whose number leaves trainer when divided by trainers
+	OwnParts Scope = "own"
+	// all parts that are up: probabilities and weights are those of one table that holds everything (package split)
+	AllParts Scope = "global"
+)
+
+// AllOptions configure the connections to several services.
+type AllOptions struct {
+	Options
+	Trainer  int          // number of this trainer, from 0 on
+	Trainers int          // 0: 1
+	Scope    Scope        // "": own
+	Logger   *slog.Logger // of services that go down and come back; nil: slog.Default()
+}
+
+// Validate reports every problem at once.
+func (o AllOptions) Validate() error {
+	var p option.Problems
+	p.Add(o.Options.Validate())
+	p.Check(o.Trainers >= 0, "trainers", o.Trainers, "1 or more")
+	p.Check(o.Trainer >= 0 && o.Trainer < max(o.Trainers, 1), "trainer", o.Trainer, "0 to %d, with %d trainers",
+		max(o.Trainers, 1)-1, max(o.Trainers, 1))
+	p.Check(slices.Contains([]Scope{"", OwnParts, AllParts}, o.Scope), "scope", o.Scope, "own or global")
+	return p.Err()
+}
+
+// partPatience is how long a call is retried at one part, before it goes to another or does without.
+const partPatience = 300 * time.Millisecond
+
+// Services is a connection to several services that hold tables in parts: outside a cluster part i of each table is at
+// the i-th address, so every program names them in the same order. The addresses of a cluster are where to ask which
+// node has what. Its methods may be called concurrently.
+type Services struct {
+	options AllOptions
+
+	mu    sync.Mutex
+	links []*link // of the addresses given, in order
+	found map[string]*link
+	whole map[string]*wholeState
+}
+
+// DialAll connects to several services. One must answer; the others may come later.
+func DialAll(ctx context.Context, addresses []string, o AllOptions) (*Services, error) {
+	if len(addresses) == 0 || len(addresses) > split.MaxParts {
+		return nil, fmt.Errorf("addresses: %d of them: want 1 to %d", len(addresses), split.MaxParts)
+	}
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o.Options, o.Scope, o.Trainers = o.Options.withDefaults(), cmp.Or(o.Scope, OwnParts), max(o.Trainers, 1)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	s := &Services{options: o, found: make(map[string]*link), whole: make(map[string]*wholeState)}
+	for i, address := range addresses {
+		l, err := s.link(address)
+		if err == nil && slices.Contains(s.links, l) {
+			err = fmt.Errorf("addresses: %s: want it once, it is number %d and %d", address, slices.Index(s.links, l), i)
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		s.links = append(s.links, l)
+	}
+	errs := make([]error, len(s.links))
+	together(len(s.links), func(i int) {
+		if errs[i] = s.links[i].client.ping(ctx); errs[i] != nil {
+			s.links[i].wentDown(errs[i])
+		}
+	})
+	if !slices.Contains(errs, nil) {
+		return nil, errors.Join(append(errs, s.Close())...)
+	}
+	return s, nil
+}
+
+// link returns the connection to an address.
+func (s *Services) link(address string) (*link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.options.Options
+	o.Patience = min(partPatience, o.Patience)
+	if s.options.Patience < 0 {
+		o.Patience = partPatience
+	}
+	c, err := newClient(address, o)
+	if err != nil {
+		return nil, err
+	}
+	if l := s.found[c.Address()]; l != nil {
+		return l, c.conn.Close()
+	}
+	s.found[c.Address()] = &link{client: c, log: s.options.Logger}
+	return s.found[c.Address()], nil
+}
+
+// Close ends the connections; leased batches that were not acknowledged go back.
+func (s *Services) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, l := range s.found {
+		errs = append(errs, l.client.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Table returns a table in parts by its name, whether the services have it or not.
+func (s *Services) Table(name string) *Whole {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.whole[name] == nil {
+		s.whole[name] = newWholeState()
+	}
+	return &Whole{services: s, name: name, wholeState: s.whole[name]}
+}
+
+// Create creates a table in parts, one on each service, unless they exist with the same definition: capacities and the
+// bounds of gate and limiter are of the whole. In a cluster [Services.CreateParts] sets the number of parts.
+func (s *Services) Create(ctx context.Context, definition wire.Table) (wire.TableInfo, error) {
+	return s.CreateParts(ctx, definition, 0)
+}
+
+// CreateParts is [Services.Create] with a number of parts; 0: as many as there are addresses.
+func (s *Services) CreateParts(ctx context.Context, definition wire.Table, parts int) (wire.TableInfo, error) {
+	n := cmp.Or(parts, len(s.links))
+	_, clustered, err := s.locate(ctx, definition.Name)
+	if err != nil {
+		return wire.TableInfo{}, err
+	}
+	if n < 1 || n > split.MaxParts || !clustered && n != len(s.links) {
+		return wire.TableInfo{}, fmt.Errorf("parts: %d: want %d, one on each service; in a cluster 1 to %d", n,
+			len(s.links), split.MaxParts)
+	}
+	w := s.Table(definition.Name)
+	list := make([]*part, n)
+	for i := range list {
+		name := definition.Name
+		if clustered && n > 1 {
+			name += "." + strconv.Itoa(i)
+		}
+		l := s.links[i%len(s.links)]
+		_, downs := l.up() // a table that is not there yet has nothing to catch up with
+		list[i] = &part{number: i, link: l, table: l.client.Table(name), downs: downs}
+	}
+	infos := make([]wire.TableInfo, n)
+	for began := time.Now(); ; {
+		err = w.each(ctx, list, true, func(i int, t *Table) (err error) {
+			share := Divide(definition, n, i)
+			share.Name = t.name
+			infos[i], err = t.client.Create(ctx, share)
+			return err
+		})
+		if err == nil {
+			break
+		}
+		if !clustered || !errors.Is(err, ErrUnreachable) || !s.rest(ctx, began) { // a node may be about to open it
+			return wire.TableInfo{}, err
+		}
+	}
+	w.setParts(list, clustered)
+	return joinInfo(definition.Name, infos), nil
+}
+
+// Drop removes all parts of a table.
+func (s *Services) Drop(ctx context.Context, name string) error {
+	w := s.Table(name)
+	parts, err := w.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	missing := make([]error, len(parts))
+	err = w.each(ctx, parts, true, func(i int, t *Table) error {
+		err := t.client.Drop(ctx, t.name)
+		if errors.Is(err, wire.ErrNotFound) {
+			missing[i], err = err, nil
+		}
+		return err
+	})
+	w.setParts(nil, false)
+	if err == nil && !slices.Contains(missing, nil) {
+		err = missing[0]
+	}
+	return err
+}
+
+// locate asks where the parts of a table are. Outside a cluster they are at the addresses given, and nil is returned.
+func (s *Services) locate(ctx context.Context, name string) (parts []wire.Part, clustered bool, err error) {
+	for began := time.Now(); ; {
+		for _, l := range s.links {
+			if err = l.ready(); err != nil {
+				continue
+			}
+			var answer wire.Location
+			err = l.client.act(ctx, name, wire.Locate, wire.TableRequest{Table: name}, &answer, 0)
+			l.settle(ctx, err)
+			switch {
+			case errors.Is(err, wire.ErrNotFound):
+				return nil, false, nil
+			case errors.Is(err, ErrUnreachable):
+				continue
+			case err != nil:
+				return nil, false, err
+			case len(answer.Parts) == 1 && answer.Parts[0].Address == "" && answer.Parts[0].Table == name:
+				return nil, false, nil
+			}
+			return answer.Parts, true, nil
+		}
+		if !s.rest(ctx, began) {
+			return nil, false, err
+		}
+	}
+}
+
+// rest pauses before services that are down are tried again. It reports false once the patience or the context is over.
+func (s *Services) rest(ctx context.Context, began time.Time) bool {
+	if p := s.options.Patience; p >= 0 && time.Since(began) >= p {
+		return false
+	}
+	timer := time.NewTimer(firstDown / 2)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Pauses before a service that is down is tried again grow from the first to the longest.
+const (
+	firstDown   = 100 * time.Millisecond
+	longestDown = 2 * time.Second
+)
+
+// link is a connection to a service that may be down.
+type link struct {
+	client *Client
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	why     error // it is down; nil: it is up
+	downs   int   // how often it went down
+	again   time.Time
+	pause   time.Duration
+	probing bool
+}
+
+// ready returns an error while the service is down. Now and then it is tried, by a goroutine, so that no call waits.
+func (l *link) ready() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why == nil {
+		return nil
+	}
+	if !l.probing && !time.Now().Before(l.again) {
+		l.probing = true
+		go l.probe()
+	}
+	return fmt.Errorf("%w: %s is down: %w", ErrUnreachable, l.client.address, l.why)
+}
+
+func (l *link) probe() {
+	ctx := context.Background()
+	err := l.client.retryFor(ctx, 0, 0, l.client.listActions)
+	l.settle(ctx, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.probing = false
+}
+
+// up reports whether the service is up, and how often it has been down.
+func (l *link) up() (now bool, downs int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why == nil, l.downs
+}
+
+// settle notes from the outcome of a call whether the service is down.
+func (l *link) settle(ctx context.Context, err error) {
+	if errors.Is(err, ErrUnreachable) {
+		l.wentDown(err)
+		return
+	}
+	if err != nil && ctx.Err() != nil {
+		return // nobody knows
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why != nil {
+		l.log.Info("service is back: its rollouts are drawn again", "address", l.client.Address())
+	}
+	l.why, l.pause = nil, 0
+}
+
+func (l *link) wentDown(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why == nil {
+		l.downs++
+		l.log.Warn("service is down: batches come from the other parts until it is back", "address",
+			l.client.Address(), "error", err)
+	}
+	l.why, l.pause = err, min(max(2*l.pause, firstDown), longestDown)
+	l.again = time.Now().Add(l.pause)
+}
+
+// together runs n calls at once and waits for all.
+func together(n int, call func(i int)) {
+	var wait sync.WaitGroup
+	for i := 1; i < n; i++ {
+		wait.Go(func() { call(i) })
+	}
+	if n > 0 {
+		call(0)
+	}
+	wait.Wait()
+}
+
+// Divide returns the definition of one part of a table in so many: its share of capacity, capacity_bytes and min_size,
+// of the gate's rollouts_per_update and the limiter's error_buffer, rounded up to what a part must have, and the seed
+// plus its number.
+func Divide(whole wire.Table, parts, number int) wire.Table {
+	d := whole
+	o := whole.Options.WithDefaults()
+	d.Capacity = split.Share(o.Capacity, parts, max(o.Shards, 1))
+	d.CapacityBytes = (o.CapacityBytes + int64(parts) - 1) / int64(parts)
+	d.MinSize = split.Share(o.MinSize, parts, 1)
+	d.Seed += uint64(number)
+	if whole.Limiter != nil {
+		l := *whole.Limiter
+		l.ErrorBuffer = max(l.ErrorBuffer/float64(parts), 1, l.SamplesPerInsert*float64(max(o.GroupSize, 1)))
+		d.Limiter = &l
+	}
+	if whole.Gate != nil {
+		g := *whole.Gate
+		g.RolloutsPerUpdate /= float64(parts)
+		d.Gate = &g
+	}
+	return d
+}
+
+// undivide returns the definition of the whole from those of its parts: the sums of what [Divide] divides.
+func undivide(name string, parts []*wire.Table) *wire.Table {
+	d := *parts[0]
+	d.Name = name
+	d.Capacity, d.CapacityBytes, d.MinSize = 0, 0, 0
+	for _, p := range parts {
+		d.Capacity, d.MinSize = d.Capacity+p.Capacity, d.MinSize+p.MinSize
+		d.CapacityBytes += p.CapacityBytes
+	}
+	n := float64(len(parts))
+	if d.Limiter != nil {
+		d.Limiter = &wire.Limiter{SamplesPerInsert: d.Limiter.SamplesPerInsert, ErrorBuffer: d.Limiter.ErrorBuffer * n}
+	}
+	if d.Gate != nil {
+		g := *d.Gate
+		g.RolloutsPerUpdate *= n
+		d.Gate = &g
+	}
+	return &d
+}
+
+var _ replay.Buffer = (*Whole)(nil)

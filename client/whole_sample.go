@@ -1,0 +1,614 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// Sample is [Table.Sample]: from one of the trainer's own parts or from all, as the scope says. A repeated request id
+// gets the same batch from this program.
+func (w *Whole) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+	c := w.takeCursor()
+	b, err := c.next(ctx, w, single(req), false)
+	if err == nil { // what cannot be acknowledged has gone back: a queue delivers it again, and names it
+		err = ignoring(c.settle(ctx, wire.Acknowledge), ErrUnreachable, rollout.ErrNoLease)
+	}
+	if err != nil {
+		c.end()
+		return nil, err
+	}
+	w.cursors.put(c)
+	return b, nil
+}
+
+// Lease is [Table.Lease].
+func (w *Whole) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+	c := w.takeCursor()
+	using := *w
+	using.atDraw = false
+	b, err := c.next(ctx, &using, single(req), false)
+	if err != nil {
+		c.end()
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if before := w.leased[b.ID]; before != nil {
+		before.end()
+	}
+	w.leased[b.ID] = c
+	return b, nil
+}
+
+// single returns the request for one batch, after which none is prefetched.
+func single(req rollout.Request) wire.SampleRequest {
+	none := 0
+	return wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, Prefetch: &none}
+}
+
+func (w *Whole) takeCursor() *cursor {
+	if c, ok := w.cursors.get(); ok {
+		return c
+	}
+	return newCursor()
+}
+
+// Acknowledge counts the draws of leased batches as used.
+func (w *Whole) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
+	return w.settle(ctx, wire.Acknowledge, batches)
+}
+
+// Release returns the draws of leased batches, uncounted.
+func (w *Whole) Release(ctx context.Context, batches ...rollout.BatchID) error {
+	return w.settle(ctx, wire.Release, batches)
+}
+
+func (w *Whole) settle(ctx context.Context, kind string, batches []rollout.BatchID) error {
+	var errs []error
+	for _, id := range batches {
+		w.mu.Lock()
+		c := w.leased[id]
+		delete(w.leased, id)
+		w.mu.Unlock()
+		if c != nil {
+			err := c.settle(ctx, kind)
+			errs = append(errs, err)
+			if err != nil {
+				c.end()
+			} else {
+				w.cursors.put(c)
+			}
+			continue
+		}
+		parts, err := w.resolve(ctx)
+		if err != nil {
+			return err
+		}
+		k, of := split.Cut(uint64(id))
+		if k >= len(parts) {
+			errs = append(errs, w.failed(kind, fmt.Errorf("batch %d: %w", id, rollout.ErrNoLease)))
+			continue
+		}
+		errs = append(errs, w.on(ctx, parts[k], func(t *Table) error {
+			return t.settle(ctx, kind, []rollout.BatchID{rollout.BatchID(of)})
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// ofMerged is the part number in the ids of batches that several parts made.
+const ofMerged = split.MaxParts
+
+// cursor draws batch after batch, with a stream for each part. One goroutine at a time may use it.
+type cursor struct {
+	lifetime
+	ways  map[*part]*wayTo
+	reuse bool // see ReuseMemory
+}
+
+// wayTo is a stream of a part, and whether a batch of it is on lease.
+type wayTo struct {
+	stream *Stream
+	leased bool
+}
+
+func newCursor() *cursor { return &cursor{lifetime: newLifetime(), ways: make(map[*part]*wayTo)} }
+
+// end closes the streams; what is on lease goes back.
+func (c *cursor) end() {
+	c.lifetime.end()
+	for _, way := range c.ways {
+		if way.stream != nil {
+			_ = way.stream.Close() // never fails
+		}
+	}
+}
+
+// next settles the batch before and draws another, waiting as the table says.
+func (c *cursor) next(ctx context.Context, w *Whole, req wire.SampleRequest, release bool) (*rollout.Batch, error) {
+	parts, err := w.resolve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o, err := w.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	draw := c.fromOwn
+	if len(parts) > 1 && (o.Sampler.Consumes() || w.services.options.Scope == AllParts) {
+		draw = func(ctx context.Context, w *Whole, parts []*part, req wire.SampleRequest, release bool,
+			_ time.Duration) (*rollout.Batch, error) {
+			return c.fromAll(ctx, w, o, parts, req, release)
+		}
+	}
+	for began, asked := time.Now(), 0; ; asked++ {
+		wait := time.Duration(0)
+		if asked > 0 {
+			wait = max(0, min(w.left(ctx, began), startSlice))
+		}
+		b, err := draw(ctx, w, parts, req, release, wait)
+		switch {
+		case err == nil:
+			w.saw(b.Version)
+			return b, nil
+		case ctx.Err() != nil:
+			return nil, w.failed("sample", fmt.Errorf("%w: %w", context.Cause(ctx), err))
+		case errors.Is(err, rollout.ErrStarved):
+			if w.left(ctx, began) <= 0 {
+				return nil, w.failed("sample", err)
+			}
+			if rest := min(w.left(ctx, began), firstDown/4); wait == 0 {
+				c.pause(ctx, rest)
+			}
+		case !errors.Is(err, ErrUnreachable), !w.services.rest(ctx, began):
+			return nil, w.failed("sample", err)
+		}
+	}
+}
+
+func (c *cursor) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// fromOwn draws from one of the trainer's own parts: the next in turn that is up and has enough, or while all its own
+// are down any other. A repeated request id goes where it went.
+func (c *cursor) fromOwn(
+	ctx context.Context, w *Whole, parts []*part, req wire.SampleRequest, release bool, wait time.Duration,
+) (*rollout.Batch, error) {
+	o := w.services.options
+	var own, others []*part
+	for i, p := range parts {
+		switch {
+		case i%o.Trainers == o.Trainer%o.Trainers, o.Trainers > len(parts) && i == o.Trainer%len(parts):
+			own = append(own, p)
+		default:
+			others = append(others, p)
+		}
+	}
+	first := w.nextTurn()
+	if req.RequestID != "" {
+		h := fnv.New64a()
+		h.Write([]byte(req.RequestID))
+		first = int(h.Sum64() % uint64(len(own)))
+		w.mu.Lock()
+		if home := w.homes.byID[req.RequestID]; home != nil {
+			own, first, others = []*part{home}, 0, nil
+		}
+		w.mu.Unlock()
+	}
+	var starved, lost error
+	try := func(list []*part) (*rollout.Batch, error) {
+		for i := range list {
+			p := list[(first+i)%len(list)]
+			b, err := c.take(ctx, w, p, req, release, wait)
+			switch {
+			case errors.Is(err, rollout.ErrStarved):
+				starved = err
+			case errors.Is(err, ErrUnreachable):
+				lost = err
+			case err != nil:
+				return nil, err
+			default:
+				if req.RequestID != "" {
+					w.mu.Lock()
+					w.homes.put(req.RequestID, p)
+					w.mu.Unlock()
+				}
+				return asWhole(b, p.number), c.settleOthers(ctx, p, release)
+			}
+		}
+		return nil, nil
+	}
+	b, err := try(own)
+	if b == nil && err == nil && starved == nil {
+		b, err = try(others)
+	}
+	if b != nil || err != nil {
+		return b, err
+	}
+	if starved != nil {
+		return nil, starved
+	}
+	return nil, lost
+}
+
+// asWhole gives a batch of one part the ids of the whole.
+func asWhole(b *rollout.Batch, part int) *rollout.Batch {
+	b.ID = rollout.BatchID(split.Join(part, uint64(b.ID)))
+	for i := range b.Draws {
+		d := &b.Draws[i]
+		d.ID, d.Group = rollout.ID(split.Join(part, uint64(d.ID))), split.Join(part, d.Group)
+	}
+	return b
+}
+
+// fromAll divides a batch over the totals of the parts that are up, draws inside each at once, and merges what comes.
+func (c *cursor) fromAll(
+	ctx context.Context, w *Whole, o *replay.Options, parts []*part, req wire.SampleRequest, release bool,
+) (*rollout.Batch, error) {
+	w.mu.Lock()
+	w.merged++
+	number, plan := w.merged, w.plans.byID[req.RequestID]
+	w.mu.Unlock()
+	if plan == nil {
+		totals, err := w.totals(ctx, parts, req.Shard)
+		if err != nil {
+			return nil, err
+		}
+		stream := rollout.Stream(o.Seed, "division for trainer "+strconv.Itoa(w.services.options.Trainer), number)
+		if req.RequestID != "" { // the same again, whatever this program drew before
+			stream = rollout.Stream(o.Seed, "division for request "+req.RequestID, 0)
+		}
+		if plan, err = split.Divide(stream, o.Division(), totals, req.Size, req.Fresh); err != nil {
+			return nil, err
+		}
+	}
+	none := 0 // the next division is another
+	req.Prefetch = &none
+	batches, errs := make([]*rollout.Batch, len(parts)), make([]error, len(parts))
+	requests := plan.Requests()
+	for _, p := range parts { // before the goroutines: ways is a map
+		c.wayTo(p)
+	}
+	together(len(parts), func(i int) {
+		r := req
+		if r.Size, r.Fresh = requests[i].Size, requests[i].Fresh; r.Size == 0 {
+			errs[i] = c.settleOne(ctx, parts[i], release)
+			return
+		}
+		if r.RequestID != "" {
+			r.RequestID += "/" + strconv.Itoa(i)
+		}
+		batches[i], errs[i] = c.take(ctx, w, parts[i], r, release, 0)
+	})
+	if err := firstOf(errs); err != nil {
+		// A plan that a part cannot fill is void, and what the others gave goes back.
+		return nil, errors.Join(err, ignoring(c.settle(ctx, wire.Release), rollout.ErrNoLease, ErrUnreachable))
+	}
+	b, err := plan.Merge(batches)
+	if err != nil {
+		return nil, err
+	}
+	b.ID = rollout.BatchID(split.Join(ofMerged, number))
+	if req.RequestID != "" {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.plans.put(req.RequestID, plan)
+	}
+	return b, nil
+}
+
+// firstOf returns the first error that ends a request, else the first.
+func firstOf(errs []error) (first error) {
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, ErrUnreachable) && !errors.Is(err, rollout.ErrStarved) {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func ignoring(err error, these ...error) error {
+	for _, e := range these {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
+	return err
+}
+
+// totals reads the totals of all parts; those that are down have none. Parts that are behind in version are advanced
+// first: weights at different versions cannot be compared.
+func (w *Whole) totals(ctx context.Context, parts []*part, shard int) ([]split.Totals, error) {
+	for range maxRereads {
+		totals := make([]split.Totals, len(parts))
+		there := make([]bool, len(parts))
+		err := w.each(ctx, parts, false, func(i int, t *Table) error {
+			var answer wire.Totals
+			err := t.client.act(ctx, t.name, wire.ReadTotals, wire.TotalsRequest{Table: t.name, Shard: shard}, &answer,
+				0)
+			totals[i], there[i] = answer.Totals, err == nil
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		newest := rollout.NoVersion
+		for i, t := range totals {
+			if there[i] {
+				newest = max(newest, t.Version)
+			}
+		}
+		var behind []*part
+		for i, p := range parts {
+			if there[i] && totals[i].Version < newest {
+				behind = append(behind, p)
+			}
+		}
+		if len(behind) == 0 {
+			return totals, nil
+		}
+		err = w.each(ctx, behind, false, func(_ int, t *Table) error { return t.Advance(ctx, newest) })
+		if err = ignoring(err, ErrUnreachable); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the parts' versions changed %d times while their totals were read: sample again: %w",
+		maxRereads, rollout.ErrStarved)
+}
+
+// Scan passes everything the parts hold to each, part after part, as [Table.Scan] does. All services must be up.
+func (w *Whole) Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error {
+	parts, err := w.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	o, err := w.rules(ctx)
+	if err != nil {
+		return err
+	}
+	totals, err := w.totals(ctx, parts, 0)
+	if err != nil {
+		return err
+	}
+	share := split.Shares(o.Division(), totals)
+	for i, p := range parts {
+		err := w.on(ctx, p, func(t *Table) error {
+			return t.Scan(ctx, rows, func(draws []rollout.Draw) error {
+				for j := range draws {
+					draws[j].Probability *= share[i]
+				}
+				return each(asWhole(&rollout.Batch{Draws: draws}, p.number).Draws)
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxRereads bounds how often totals are read again because versions differed.
+const maxRereads = 8
+
+// wayTo returns the way to a part.
+func (c *cursor) wayTo(p *part) *wayTo {
+	if c.ways[p] == nil {
+		c.ways[p] = new(wayTo)
+	}
+	return c.ways[p]
+}
+
+// take draws from a part. The request settles the batch before of that part.
+func (c *cursor) take(
+	ctx context.Context, w *Whole, p *part, req wire.SampleRequest, release bool, wait time.Duration,
+) (b *rollout.Batch, err error) {
+	err = w.on(ctx, p, func(t *Table) error {
+		t = t.Waiting(wait)
+		if w.atDraw {
+			b, err = t.UsingAtDraw().Sample(ctx, rollout.Request{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard,
+				ID: req.RequestID})
+			return err
+		}
+		way := c.wayTo(p)
+		if s := way.stream; s == nil || s.table.client != t.client {
+			now, err := t.Stream(ctx, req)
+			if err != nil {
+				return err
+			}
+			if s != nil {
+				_ = s.Close() // the part has moved; never fails
+			}
+			way.stream, way.leased = now, false
+			if c.reuse {
+				way.stream.ReuseMemory()
+			}
+		}
+		s := way.stream
+		s.table = t
+		s.request.Size, s.request.Fresh, s.request.Shard, s.request.RequestID = req.Size, req.Fresh, req.Shard,
+			req.RequestID
+		b, err = s.next(ctx, release && way.leased)
+		way.leased = err == nil && !b.Repeated
+		return err
+	})
+	return b, err
+}
+
+// settleOne settles the batch before of one part.
+func (c *cursor) settleOne(ctx context.Context, p *part, release bool) error {
+	way := c.ways[p]
+	if way == nil || !way.leased {
+		return nil
+	}
+	kind := wire.Acknowledge
+	if release {
+		kind = wire.Release
+	}
+	s := way.stream
+	way.leased = false
+	err := s.table.settle(ctx, kind, []rollout.BatchID{s.leased})
+	if s.leased = 0; err != nil {
+		s.disconnectIfOpen()
+	}
+	return ignoring(err, rollout.ErrNoLease, ErrUnreachable) // it has gone back
+}
+
+// settleOthers settles the batch before of every other part than one.
+func (c *cursor) settleOthers(ctx context.Context, but *part, release bool) error {
+	for p := range c.ways {
+		if p != but {
+			if err := c.settleOne(ctx, p, release); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// settle acknowledges or releases what is on lease. Errors name what has gone back instead.
+func (c *cursor) settle(ctx context.Context, kind string) error {
+	var open []*wayTo
+	for _, way := range c.ways {
+		if way.leased {
+			open = append(open, way)
+		}
+	}
+	errs := make([]error, len(open))
+	together(len(open), func(i int) {
+		s := open[i].stream
+		open[i].leased = false
+		errs[i] = s.table.settle(ctx, kind, []rollout.BatchID{s.leased})
+		if s.leased = 0; errs[i] != nil {
+			s.disconnectIfOpen()
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// WholeStream gives batch after batch of a table in parts on lease, as [Stream] does. One goroutine at a time may use
+// it.
+type WholeStream struct {
+	whole   *Whole
+	request wire.SampleRequest
+	cursors [2]*cursor // the first gave the last batch; the second reads ahead
+	ahead   chan drawn // nil: nothing is under way
+	reads   bool
+}
+
+type drawn struct {
+	batch *rollout.Batch
+	err   error
+}
+
+// Stream returns a stream of batches that req describes; its request id, if any, is that of the first batch.
+func (w *Whole) Stream(ctx context.Context, req wire.SampleRequest) (*WholeStream, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if req.Export || req.UseAtDraw {
+		return nil, w.failed("stream", wire.Errorf(wire.Invalid, "export and use_at_draw: want neither on a stream"))
+	}
+	streaming := *w
+	streaming.atDraw = false
+	return &WholeStream{whole: &streaming, request: req, cursors: [2]*cursor{newCursor(), newCursor()}}, nil
+}
+
+// ReadAhead is [Stream.ReadAhead]: while the caller works with a batch the next is drawn and travels.
+func (s *WholeStream) ReadAhead() { s.reads = true }
+
+// ReuseMemory is [Stream.ReuseMemory]. Call it before the first batch.
+func (s *WholeStream) ReuseMemory() { s.cursors[0].reuse, s.cursors[1].reuse = true, true }
+
+// Next acknowledges the batch before and returns another.
+func (s *WholeStream) Next(ctx context.Context) (*rollout.Batch, error) { return s.next(ctx, false) }
+
+// Exchange releases the batch before, uncounted, and returns another.
+func (s *WholeStream) Exchange(ctx context.Context) (*rollout.Batch, error) { return s.next(ctx, true) }
+
+func (s *WholeStream) next(ctx context.Context, release bool) (*rollout.Batch, error) {
+	if !s.reads {
+		return s.draw(ctx, s.cursors[0], release)
+	}
+	b, err := s.await(ctx)
+	if b == nil && err == nil {
+		b, err = s.draw(ctx, s.cursors[1], false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.cursors[0], s.cursors[1] = s.cursors[1], s.cursors[0]
+	behind, ahead := s.cursors[1], make(chan drawn, 1)
+	s.ahead = ahead
+	request := s.request
+	go func() {
+		b, err := behind.next(behind.ctx, s.whole, request, release) // settles the batch before this one
+		ahead <- drawn{b, err}
+	}()
+	return b, nil
+}
+
+// await returns the batch that was read ahead, nil if there is none or it is too old by now.
+func (s *WholeStream) await(ctx context.Context) (*rollout.Batch, error) {
+	if s.ahead == nil {
+		return nil, nil
+	}
+	select {
+	case d := <-s.ahead:
+		s.ahead = nil
+		s.whole.mu.Lock()
+		newest := s.whole.version
+		s.whole.mu.Unlock()
+		if d.err != nil {
+			return nil, nil // the request that follows tells why
+		}
+		if int64(d.batch.Version)+int64(s.request.PrefetchSlack) < int64(newest) {
+			return s.draw(ctx, s.cursors[1], true)
+		}
+		return d.batch, nil
+	case <-ctx.Done():
+		return nil, s.whole.failed("stream", context.Cause(ctx))
+	}
+}
+
+func (s *WholeStream) draw(ctx context.Context, c *cursor, release bool) (*rollout.Batch, error) {
+	b, err := c.next(ctx, s.whole, s.request, release)
+	s.request.RequestID = ""
+	return b, err
+}
+
+// Acknowledge counts the last batch as used, when no other is to be asked for.
+func (s *WholeStream) Acknowledge(ctx context.Context) error {
+	return s.cursors[0].settle(ctx, wire.Acknowledge)
+}
+
+// Close ends the stream; a batch that was not acknowledged goes back.
+func (s *WholeStream) Close() error {
+	for _, c := range s.cursors {
+		c.lifetime.end()
+	}
+	if s.ahead != nil {
+		<-s.ahead
+	}
+	for _, c := range s.cursors {
+		c.end()
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/reprise-rl/reprise/journal"
+)
+
+// errLost is the error of a log that another node writes now.
+var errLost = errors.New("another node owns the table now")
+
+// writerHeader is the header of every message: the ownership under which it was written. No two are alike.
+const writerHeader = "Reprise-Writer"
+
+const (
+	// appendPatience is how long an owner goes on trying to append while it makes no progress. A stream without a
+	// leader elects one within 9 s.
+	appendPatience = 12 * time.Second
+	// publishWindow is how many messages are under way to the stream at once.
+	publishWindow = 48
+	// ackTimeout is how long to wait for an acknowledgement before asking what the stream has.
+	ackTimeout = 2 * time.Second
+)
+
+// tableLog is the log of a table in a stream, for one ownership: once another node has begun to write, nothing more
+// gets in, because every message says which sequence number the one before has.
+type tableLog struct {
+	js     jetstream.JetStream
+	stream jetstream.Stream
+	name   string // of the stream
+	writer string // of this ownership
+	ctx    context.Context
+	lost   func(error) // called once nothing can be appended any more
+	log    *slog.Logger
+	last   uint64 // sequence number of the last message
+}
+
+// takeLog opens a table's log as its only writer: it ends the ownership before.
+func takeLog(ctx context.Context, l *tableLog) error {
+	stream, err := l.js.Stream(ctx, l.name)
+	if err != nil {
+		return err
+	}
+	l.stream = stream
+	for {
+		info, err := stream.Info(ctx)
+		if err != nil {
+			return err
+		}
+		l.last = info.State.LastSeq
+		// A message without content, which readers skip, makes the sequence number that an earlier owner expects wrong.
+		ack, err := l.js.PublishMsg(ctx, l.message(nil), jetstream.WithExpectLastSequence(l.last),
+			jetstream.WithRetryAttempts(0))
+		switch {
+		case err == nil:
+			l.last = ack.Sequence
+			return nil
+		case !isWrongSequence(err):
+			return err
+		}
+	}
+}
+
+func (l *tableLog) String() string { return "stream " + l.name }
+
+func (l *tableLog) message(data []byte) *nats.Msg {
+	return &nats.Msg{Subject: l.name, Data: data, Header: nats.Header{writerHeader: {l.writer}}}
+}
+
+// Append implements [journal.Log].
+func (l *tableLog) Append(messages [][]byte) (uint64, error) {
+	base, done := l.last, 0 // messages[:done] are in the stream
+	deadline := time.Now().Add(appendPatience)
+	for done < len(messages) {
+		n, err := l.publish(messages[done:], base+uint64(done))
+		if n > 0 {
+			done += n
+			deadline = time.Now().Add(appendPatience)
+			continue
+		}
+		if isFull(err) {
+			l.last = base + uint64(done)
+			return 0, fmt.Errorf("%s: %w: %w", l, journal.ErrNoSpace, err)
+		}
+		in, asking := l.written(base)
+		switch {
+		case asking == nil && in > done: // an acknowledgement was lost
+			done = in
+			deadline = time.Now().Add(appendPatience)
+			continue
+		case errors.Is(asking, errLost) || l.ctx.Err() != nil || time.Now().After(deadline):
+			err = fmt.Errorf("appending to %s: %w", l, errors.Join(err, asking, context.Cause(l.ctx)))
+			l.lost(err)
+			return 0, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-l.ctx.Done():
+		}
+	}
+	l.last = base + uint64(len(messages))
+	return l.last, nil
+}
+
+// publish publishes messages after a sequence number, and returns how many of the first are acknowledged.
+func (l *tableLog) publish(messages [][]byte, after uint64) (done int, err error) {
+	var pending []jetstream.PubAckFuture
+	settle := func() error {
+		select {
+		case <-pending[0].Ok():
+			done, pending = done+1, pending[1:]
+			return nil
+		case err := <-pending[0].Err():
+			return err
+		case <-l.ctx.Done():
+			return l.ctx.Err()
+		}
+	}
+	for i := range messages {
+		if len(pending) == publishWindow {
+			if err := settle(); err != nil {
+				return done, err
+			}
+		}
+		ack, err := l.js.PublishMsgAsync(l.message(messages[i]), jetstream.WithExpectLastSequence(after+uint64(i)),
+			jetstream.WithRetryAttempts(0))
+		if err != nil {
+			return done, err
+		}
+		pending = append(pending, ack)
+	}
+	for len(pending) > 0 {
+		if err := settle(); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// written asks the stream how many messages it has after a sequence number, all of them by this writer.
+func (l *tableLog) written(after uint64) (int, error) {
+	ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
+	defer cancel()
+	info, err := l.stream.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	last := info.State.LastSeq
+	if last <= after {
+		return 0, nil
+	}
+	m, err := l.stream.GetMsg(ctx, last)
+	if err != nil {
+		return 0, err
+	}
+	if m.Header.Get(writerHeader) != l.writer {
+		return 0, errLost
+	}
+	return int(last - after), nil
+}
+
+// Read implements [journal.Log].
+func (l *tableLog) Read(yield func(uint64, []byte) error) error {
+	consumer, err := l.stream.OrderedConsumer(l.ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return err
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxBytes(16 << 20))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	defer context.AfterFunc(l.ctx, messages.Stop)()
+	for {
+		m, err := messages.Next()
+		if err != nil {
+			return errors.Join(err, context.Cause(l.ctx))
+		}
+		at, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if len(m.Data()) > 0 {
+			if err := yield(at.Sequence.Stream, m.Data()); err != nil {
+				return err
+			}
+		}
+		if at.Sequence.Stream >= l.last {
+			return nil
+		}
+	}
+}
+
+// Trim implements [journal.Log]. What could not be removed is removed with the next.
+func (l *tableLog) Trim(before uint64) error {
+	ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
+	defer cancel()
+	if err := l.stream.Purge(ctx, jetstream.WithPurgeSequence(before)); err != nil {
+		l.log.Warn("trimming the log of a table; it is tried again later", "stream", l.name, "before",
+			strconv.FormatUint(before, 10), "error", err)
+	}
+	return nil
+}
+
+func hasCode(err error, codes ...jetstream.ErrorCode) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	for _, c := range codes {
+		if api.ErrorCode == c {
+			return true
+		}
+	}
+	return false
+}
+
+func isWrongSequence(err error) bool {
+	return hasCode(err, jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// isFull reports whether a stream has no space for a message: storage resources exceeded, or a store that failed.
+func isFull(err error) bool { return hasCode(err, 10047, 10077) }

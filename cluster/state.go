@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// state is what the nodes agree on: one document in a replicated stream, changed by compare-and-set. Its methods are
+// the only changes, and take no time and no network into account.
+type state struct {
+	Nodes  map[string]member    `json:"nodes"`
+	Tables map[string]placement `json:"tables"`
+}
+
+// member is a node that is up, or was until it is noticed.
+type member struct {
+	Session uint64 `json:"session"` // of the process; a node that was evicted comes back under another
+	Beat    uint64 `json:"beat"`    // how often it has renewed its lease
+	Address string `json:"address"` // as clients dial its service
+	Domain  string `json:"domain"`
+}
+
+// placement is a table and its owner.
+type placement struct {
+	Log     string      `json:"log"`               // name of its stream, which no other table has ever had
+	Owner   string      `json:"owner,omitempty"`   // a node; "" while no node is up
+	Session uint64      `json:"session,omitempty"` // of the owner
+	Counts  wire.Counts `json:"counts"`            // as of the owner's last beat
+}
+
+// errEvicted is the error of a node whose lease another node has ended.
+var errEvicted = errors.New("the other nodes have given this node's tables to others")
+
+// join adds a node, or brings it back under a new session.
+func (s *state) join(name string, m member) {
+	s.Nodes[name] = m
+	s.place()
+}
+
+// beat renews a node's lease.
+func (s *state) beat(name string, session uint64) error {
+	m, ok := s.Nodes[name]
+	if !ok || m.Session != session {
+		return errEvicted
+	}
+	m.Beat++
+	s.Nodes[name] = m
+	return nil
+}
+
+// evict ends a node's lease and gives its tables to others.
+func (s *state) evict(name string) {
+	delete(s.Nodes, name)
+	s.place()
+}
+
+// create adds a table unless there is one of that name.
+func (s *state) create(name string, p placement) (created bool) {
+	if _, taken := s.Tables[name]; taken {
+		return false
+	}
+	s.Tables[name] = p
+	s.place()
+	return true
+}
+
+// owned reports whether a table's owner is up.
+func (s *state) owned(p placement) bool {
+	m, up := s.Nodes[p.Owner]
+	return up && m.Session == p.Session
+}
+
+// loads returns the number of tables of each node.
+func (s *state) loads() map[string]int {
+	loads := make(map[string]int)
+	for name := range s.Nodes {
+		loads[name] = 0
+	}
+	for _, p := range s.Tables {
+		if s.owned(p) {
+			loads[p.Owner]++
+		}
+	}
+	return loads
+}
+
+// leastLoaded returns the node with the fewest tables, the first by name among equals, "" if there is none.
+func leastLoaded(loads map[string]int) (least string) {
+	for _, name := range slices.Sorted(maps.Keys(loads)) {
+		if least == "" || loads[name] < loads[least] {
+			least = name
+		}
+	}
+	return least
+}
+
+// place gives every table without an owner to the least loaded node.
+func (s *state) place() {
+	loads := s.loads()
+	for _, name := range slices.Sorted(maps.Keys(s.Tables)) {
+		p := s.Tables[name]
+		if s.owned(p) {
+			continue
+		}
+		p.Owner = leastLoaded(loads)
+		p.Session = s.Nodes[p.Owner].Session
+		loads[p.Owner]++
+		s.Tables[name] = p
+	}
+}
+
+// handOver gives a table that a node owns to the least loaded of the others. It reports whether there is one.
+func (s *state) handOver(table, from string) bool {
+	p, loads := s.Tables[table], s.loads()
+	delete(loads, from)
+	to := leastLoaded(loads)
+	if p.Owner != from || to == "" {
+		return false
+	}
+	p.Owner, p.Session = to, s.Nodes[to].Session
+	s.Tables[table] = p
+	return true
+}
+
+// surplus returns a table that a node should hand over, as another has at least two fewer, "" if there is none.
+func (s *state) surplus(name string) string {
+	loads := s.loads()
+	if loads[name] < loads[leastLoaded(loads)]+2 {
+		return ""
+	}
+	for _, table := range slices.Sorted(maps.Keys(s.Tables)) {
+		if s.Tables[table].Owner == name {
+			return table
+		}
+	}
+	return ""
+}

@@ -1,0 +1,289 @@
+"""Division: one table's ids, definitions and draws divided over parts, and batches of parts merged into one.
+
+Go's client does the same (`replay/split`), to the bit where both must agree: `join`, `order` and `share`. A batch is
+drawn on two levels: `divide` draws how many of its draws fall on each part, by the totals that the parts report, and
+each part draws its own. So it has the law of one table that holds everything. What is not exact:
+
+- Between totals and draws other clients may insert or draw: the division is by the totals.
+- Sampler ``least_used`` knows the never used from the others, not those used once from those used twice.
+- Parts end their epochs each by itself (`_begun`).
+- Units that ``max_uses`` exhausts within a batch leave the draws of their own part alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from . import errors
+from .arrays import Array
+from .batch import Batch
+
+MOST_PARTS = 256
+PART_BITS = 48  # where the number of a part begins in the ids of the whole
+
+QUEUES = ("fifo", "lifo")
+
+
+def join(part: int, number: int) -> int:
+    """Return the id of the whole for a part's. 0, which is no id, stays 0."""
+    return number | part << PART_BITS if number else 0
+
+
+def cut(number: int) -> tuple[int, int]:
+    """Return the part of an id of the whole, and the id there."""
+    return number >> PART_BITS, number & (1 << PART_BITS) - 1
+
+
+def key(prompt_id: str, batch_id: str, group: int) -> bytes:
+    """Return what decides the way of a group: its prompt, and its number in an insertion under a batch id."""
+    return b"\0".join([prompt_id.encode(), batch_id.encode(), group.to_bytes(8, "little")])
+
+
+def order(key: bytes, parts: int) -> list[int]:
+    """Return the parts in the order in which a key prefers them: by FNV-1a of the key and the part's number, mixed as
+    SplitMix64 does."""
+    begun = _fnv(0xCBF29CE484222325, key)
+    scores = [_mix(_fnv(begun, part.to_bytes(8, "little"))) for part in range(parts)]
+    return sorted(range(parts), key=scores.__getitem__, reverse=True)
+
+
+_WORD = (1 << 64) - 1
+
+
+def _fnv(hash: int, text: bytes) -> int:
+    for byte in text:
+        hash = (hash ^ byte) * 0x100000001B3 & _WORD
+    return hash
+
+
+def _mix(z: int) -> int:
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & _WORD
+    return z ^ z >> 31
+
+
+def share(keys: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
+    """Return the definition of one part of a table of so many, as the service's JSON."""
+    out = dict(keys)
+    shards = out.get("shards") or 1
+    out["capacity"] = shards * math.ceil(out.get("capacity", 4096) / (parts * shards))
+    for name in ("capacity_bytes", "min_size"):
+        if out.get(name):
+            out[name] = math.ceil(out[name] / parts)
+    if gate := out.get("gate"):
+        out["gate"] = {**gate, "rollouts_per_update": gate["rollouts_per_update"] / parts}
+    if limiter := out.get("limiter"):
+        least = max(1.0, limiter["samples_per_insert"] * (out.get("group_size") or 1))
+        out["limiter"] = {**limiter, "error_buffer": max(least, limiter["error_buffer"] / parts)}
+    out["seed"] = (out.get("seed") or 0) + part & _WORD
+    return out
+
+
+def unshare(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the definition of the whole: the inverse of `share`, but for what that rounded up."""
+    out = dict(parts[0])
+    for name in ("capacity", "capacity_bytes", "min_size"):
+        if name in out:
+            out[name] = sum(each.get(name, 0) for each in parts)
+    for name, bound in (("gate", "rollouts_per_update"), ("limiter", "error_buffer")):
+        if name in out:
+            out[name] = {**out[name], bound: sum(each[name][bound] for each in parts)}
+    return out
+
+
+# Draws from several parts.
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a part adds to a draw: the answer of the action ``totals`` (`wire/messages.go`)."""
+
+    version: int = 0
+    units: int = 0
+    unused: int = 0
+    fresh: int = 0
+    epoch_left: int = 0
+    log_mass: float = 0.0
+    log_largest: float = 0.0
+    beta: float = 0.0
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Totals:
+        """Read the answer."""
+        return cls(**{name: answer[name] for name in cls.__dataclass_fields__ if name in answer})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A batch divided over parts.
+
+    Attributes:
+        unit: rollouts that are drawn together.
+        fresh, drawn: units of each part that must be fresh, and the others.
+        chances: for each part, the probability of each of its units but the fresh ones. A negative one is minus the
+            part's share in a draw, by which the part's own probability is to be multiplied.
+        log_weight: for weighted draws, beta, ln of the units of all parts, and ln of the largest importance weight that
+            any of them has, or -inf if that of the batch is meant.
+    """
+
+    unit: int
+    fresh: Array
+    drawn: Array
+    chances: list[Array]
+    log_weight: tuple[float, float, float] | None = None
+
+
+def divide(
+    random: np.random.Generator, definition: Mapping[str, Any], totals: Sequence[Totals], size: int, fresh: int = 0
+) -> Plan:
+    """Draw how many draws of a batch fall on each part.
+
+    Raises:
+        Starved: the parts hold too little.
+        Invalid: the request can never be divided.
+    """
+    sampler = definition["sampler"]
+    unit = definition["group_size"] if definition.get("unit") == "group" else 1
+    if sampler in QUEUES:
+        fresh = 0  # each rollout comes once anyway
+    if size % unit or fresh % unit:
+        raise errors.Invalid(f"size: {size} with {fresh} fresh: want whole groups of group_size {unit}")
+    if fresh > size:
+        raise errors.Invalid(f"fresh: {fresh}: want 0 to size, {size}")
+    if fresh and sampler in ("unseen", "least_used", "epoch"):
+        raise errors.Invalid(
+            f"fresh: {fresh}: want 0 from several parts with sampler {sampler}: nobody knows how many of the others "
+            "the fresh draws leave unused"
+        )
+    waiting = _of(totals, "fresh")
+    if fresh > unit * waiting.sum():
+        held = unit * int(waiting.sum())
+        raise errors.Starved(f"sampling {fresh} fresh: {len(totals)} parts hold {held} never handed out as fresh")
+    new = _without(random, waiting, fresh // unit)
+    left, units = (size - fresh) // unit, _of(totals, "units")
+    if sampler not in ("uniform", "prioritized"):
+        first = np.zeros_like(units)
+        if sampler in ("unseen", "least_used"):
+            first = _of(totals, "unused")
+        elif sampler == "epoch":
+            first = _begun(_of(totals, "epoch_left"), units)
+        units = units - new
+        if left > units.sum():
+            held = unit * int(units.sum() + new.sum())
+            raise errors.Starved(f"sampling {size}: {len(totals)} parts hold {held} to be drawn")
+        early = _without(random, first, min(left, int(first.sum())))
+        late = _without(random, units - early, left - int(early.sum()))
+        # In order of the batch: of n units that are left, a draw without replacement takes any with probability 1/n.
+        one, two = iter(_sequence(first, early)), iter(_sequence(units - early, late))
+        chances = [np.concatenate([_take(one, a), _take(two, b)]) for a, b in zip(early, late)]
+        if sampler in QUEUES:
+            chances = [np.ones_like(each) for each in chances]
+        return Plan(unit, new, early + late, chances)
+    if left and not units.sum():
+        raise errors.Starved(f"sampling {size}: {len(totals)} parts hold nothing to be drawn")
+    mass = units.astype(float)
+    if sampler == "prioritized":
+        logs = np.where(units > 0, [each.log_mass for each in totals], -np.inf)
+        mass = np.exp(logs - logs.max()) if left else mass
+    shares = mass / max(mass.sum(), 1e-300)
+    if sampler == "prioritized" and definition.get("draws") != "independent":
+        ends = np.cumsum(shares)
+        points = (np.arange(left) + random.random(left)) / max(left, 1) * ends[-1]
+        # A point at the very end is of the last part with mass.
+        last = int(np.flatnonzero(shares)[-1]) if left else 0
+        drawn = np.bincount(np.minimum(np.searchsorted(ends, points, side="right"), last), minlength=len(units))
+    else:
+        drawn = random.multinomial(left, shares) if left else np.zeros_like(units)
+    chances = [np.full(count, -each) for count, each in zip(drawn, shares)]
+    if sampler != "prioritized" or not left:
+        return Plan(unit, new, drawn, chances)
+    beta, log_units = max(each.beta for each in totals), math.log(units.sum())
+    largest = -math.inf
+    if definition.get("importance_norm") == "table":  # what (N P)^-beta becomes with the N and the P of the whole
+        largest = max(
+            each.log_largest - beta * (log_units - math.log(each.units) + math.log(own))
+            for each, own in zip(totals, shares)
+            if own > 0
+        )
+    return Plan(unit, new, drawn, chances, (beta, log_units, largest))
+
+
+def _of(totals: Sequence[Totals], name: str) -> Array:
+    return np.array([getattr(each, name) for each in totals], np.int64)
+
+
+def _without(random: np.random.Generator, held: Array, n: int) -> Array:
+    """Divide n draws without replacement: a multivariate hypergeometric number of each part."""
+    return random.multivariate_hypergeometric(held, n, method="marginals") if n else np.zeros_like(held)
+
+
+def _begun(left: Array, units: Array) -> Array:
+    """Let parts whose epoch is over begin another, if the others are in the first half of theirs: they are in an epoch
+    that such a part has not begun. Of an epoch that all are in, hardly any part is the first to end that early."""
+    early = 2 * left.sum() > units[left > 0].sum()
+    begun: Array = np.where((left == 0) & early, units, left)
+    return begun
+
+
+def _sequence(held: Array, drawn: Array) -> list[float]:
+    return [1 / n for n in range(int(held.sum()), int(held.sum() - drawn.sum()), -1)]
+
+
+def _take(values: Iterable[float], n: int) -> Array:
+    return np.fromiter(itertools.islice(values, int(n)), float, int(n))
+
+
+def merge(pieces: Sequence[tuple[int, Batch]], plan: Plan | None, present: int) -> Batch:
+    """Make one batch of what parts answered, by their numbers, with the ids of the whole, and the probabilities and
+    weights of one table that holds everything. Each column is copied once.
+
+    Args:
+        pieces: part and batch.
+        plan: that they were asked by, the order of whose parts is that of the pieces; None: a batch of one part.
+        present: rollouts in the parts that were not asked.
+    """
+    numbers = tuple(join(part, batch.info.batch) for part, batch in pieces)
+    infos = [batch.info for _, batch in pieces]
+    info = replace(
+        infos[0],
+        batch=numbers[0],
+        batches=numbers,
+        version=max(each.version for each in infos),
+        rows=sum(each.rows for each in infos),
+        present=present + sum(each.present for each in infos),
+    )
+    records = [batch.record_batch for _, batch in pieces]
+    columns = dict(zip(records[0].schema.names, records[0].columns))
+    if len(records) > 1:
+        columns = {name: pa.concat_arrays([record.column(name) for record in records]) for name in columns}
+    for name in ("id", "group"):
+        if name in columns and any(part for part, _ in pieces):
+            tops = np.repeat([np.uint64(part << PART_BITS) for part, _ in pieces], [len(each) for each in records])
+            columns[name] = pa.array(columns[name].to_numpy() | tops)
+    if plan is not None and "probability" in columns:
+        chances = np.concatenate(
+            [np.concatenate([np.ones(int(a)), each]) for a, each in zip(plan.fresh, plan.chances)]
+        ).repeat(plan.unit)
+        # A fresh draw has probability 1, which is as it was.
+        own = columns["probability"].to_numpy()
+        chances = np.where(chances < 0, -chances * own, chances)
+        columns["probability"] = pa.array(chances)
+        if plan.log_weight is not None and "weight" in columns:
+            replayed = np.concatenate(
+                [np.arange(int(a + b)) >= a for a, b in zip(plan.fresh, plan.drawn)]
+            ).repeat(plan.unit)
+            beta, log_units, largest = plan.log_weight
+            logs = -beta * (log_units + np.log(chances[replayed]))
+            largest = max(largest, float(logs.max()))
+            weights = np.ones(len(chances), np.float32)
+            weights[replayed] = np.exp(logs - largest)
+            columns["weight"] = pa.array(weights)
+            info = replace(info, log_weight_scale=largest)
+    return Batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=records[0].schema), info)

@@ -1,0 +1,172 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-rl/reprise/journal"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// Cluster is the nodes that a service belongs to. They decide which of them owns a table, and keep its journal:
+// Options.Sync has no effect. It may be called concurrently.
+type Cluster interface {
+	// Locate returns the parts of a table in order; one, with the table's name, for a table that is not in parts; none
+	// if there is no such table.
+	Locate(ctx context.Context, table string) ([]wire.Part, error)
+	// Create has a node open a new table. It reports whether there was none of that name.
+	Create(ctx context.Context, table string, definition []byte) (created bool, err error)
+	// Drop removes a table, wherever it is.
+	Drop(ctx context.Context, table string) error
+	// Valid reports whether the service may answer for its tables now. Otherwise another node may own them already.
+	Valid() bool
+	// View returns what the service knows of the other nodes.
+	View() wire.ClusterView
+}
+
+// elsewhere returns the error of a table that this service does not have: it names the service that has it.
+func (s *Service) elsewhere(name string) error {
+	if s.options.Cluster == nil {
+		return notFound(name)
+	}
+	parts, err := s.options.Cluster.Locate(s.cut, name)
+	switch {
+	case err != nil:
+		return err
+	case len(parts) == 0:
+		return notFound(name)
+	case len(parts) != 1 || parts[0].Table != name:
+		return wire.Errorf(wire.Invalid, "table %q is in %d parts: want a client that was given it by the action %s",
+			name, len(parts), wire.Locate)
+	case parts[0].Address == "":
+		return wire.ElsewhereError("", "table %q: no node has it now: retry", name)
+	}
+	return wire.ElsewhereError(parts[0].Address, "table %q is at %s now: ask there", name, parts[0].Address)
+}
+
+// checkLease returns an error unless the service may answer for its tables now.
+func (s *Service) checkLease() error {
+	if s.options.Cluster == nil || s.options.Cluster.Valid() {
+		return nil
+	}
+	return wire.ElsewhereError("", "this node could not renew its lease, so that another may own its tables: retry")
+}
+
+// createAnywhere creates a table here, or on the node that the cluster chooses: then the error says which that is, with
+// code wire.Elsewhere. It finds the table if it exists with the same definition.
+func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, error) {
+	if s.options.Cluster == nil {
+		return s.create(w, s.options.MaxTables)
+	}
+	d, err := define(w)
+	if err != nil {
+		return nil, err
+	}
+	if t := s.served(w.Name); t != nil {
+		return t, cmp.Or(t.checkSame(d), s.checkLease())
+	}
+	d.CapacityBytes = cmp.Or(d.CapacityBytes, s.tableMemory.most/(defaultTables+1))
+	text, err := d.text()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.options.Cluster.Create(ctx, w.Name, text); err != nil {
+		return nil, fmt.Errorf("table %q: %w", w.Name, err)
+	}
+	for began := time.Now(); ; {
+		t, err := s.table(w.Name)
+		if !errors.Is(err, wire.ErrElsewhere) || wire.AddressOf(err) != "" || time.Since(began) > openTime {
+			return t, err
+		}
+		select {
+		case <-time.After(openTime / 100):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// openTime is how long the creation of a table waits for a node to open it.
+const openTime = 5 * time.Second
+
+// CreateInCluster creates the tables of the options that do not exist yet, on whatever nodes. It tries until it has or
+// the context ends.
+func (s *Service) CreateInCluster(ctx context.Context) error {
+	for _, w := range s.options.Tables {
+		for {
+			_, err := s.createAnywhere(ctx, w)
+			if err == nil || wire.CodeOf(err) == wire.Elsewhere {
+				break
+			}
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				return fmt.Errorf("creating table %q: %w", w.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Open serves a table that the cluster gives this service, recovered from its log.
+func (s *Service) Open(name string, text []byte, log journal.Log) error {
+	d, err := readDefinition(text)
+	if err != nil {
+		return err
+	}
+	o := journal.Options{Interval: s.options.Interval, Logger: s.log.With("table", name)}
+	j, store, found, err := journal.OpenIn(log, o, func() (*replay.Table, error) {
+		return replay.New(s.replayOptions(d))
+	})
+	if err != nil {
+		return err
+	}
+	t := s.newTable(d, store)
+	t.journal = j
+	if err := t.loadJournaled(found.Blobs); err != nil {
+		_ = j.Close() // err says more
+		return err
+	}
+	t.attachToJournal()
+	t.recount()
+	s.mu.Lock()
+	s.tables[name] = t
+	s.mu.Unlock()
+	s.log.Info("table opened", "table", name, "found", found.String())
+	return nil
+}
+
+// Close stops serving a table that the cluster gives another node. Its last changes are in the log then, unless this
+// node has lost it.
+func (s *Service) Close(name string) {
+	t := s.served(name)
+	if t == nil {
+		return
+	}
+	s.forget(t)
+	if err := t.journal.Close(); err != nil {
+		s.log.Warn("closing a table", "table", name, "error", err)
+	}
+}
+
+// Counts returns what the other nodes are told of a table.
+func (s *Service) Counts(name string) wire.Counts {
+	t := s.served(name)
+	if t == nil {
+		return wire.Counts{}
+	}
+	f := t.rollouts.ForService().Flow()
+	return wire.Counts{Version: int32(t.version()), Present: f.Present, Bytes: f.Bytes, Inserted: f.Inserted,
+		LogBytes: t.journal.Stats().FileBytes}
+}
+
+// served returns a table that this service has, nil if it has not.
+func (s *Service) served(name string) *table {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.tables[name]
+}
