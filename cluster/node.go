@@ -607,13 +607,13 @@ func (n *Node) Drop(ctx context.Context, name string) error {
 }
 
 // Locate returns where a table is, or the parts NAME.0, NAME.1 and so on of a table in parts, none if there is no such
-// table. An address is "" while no node has the table. The answer is as of the last beat, unless that knew no such
-// table.
+// table. An address is "" while no node has the table. The answer is as of the last beat; where that knew no such table,
+// or was too long ago, the others are asked.
 func (n *Node) Locate(ctx context.Context, name string) ([]wire.Part, error) {
 	n.mu.Lock()
 	s := n.state
 	n.mu.Unlock()
-	if parts := n.partsOf(s, name); parts != nil {
+	if parts := n.partsOf(s, name); parts != nil && n.Valid() {
 		return parts, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)

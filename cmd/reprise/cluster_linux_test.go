@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,15 +24,17 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-var faults = flag.Int("faults", 4, "faults that TestAClusterSurvivesFaults makes")
+var faults = flag.Int("faults", 8, "faults that TestAClusterSurvivesFaults makes")
 
-// nodes is a cluster of three processes.
+// nodes is a cluster of processes, each in a network namespace of its own where the machine has namespaces.
 type nodes struct {
 	t         *testing.T
 	dir       string
 	addresses []string   // of the services
 	arguments [][]string // of each node
 	running   []*exec.Cmd
+	single    []*client.Client // of ask
+	net       *network         // nil: on loopback, where nothing can be cut
 }
 
 func freeAddresses(t *testing.T, n int) (list []string) {
@@ -46,10 +50,16 @@ func freeAddresses(t *testing.T, n int) (list []string) {
 	return list
 }
 
-func startNodes(t *testing.T, n int) *nodes {
+func startNodes(t *testing.T, n int, network *network) *nodes {
 	t.Helper()
-	c := &nodes{t: t, dir: t.TempDir(), running: make([]*exec.Cmd, n)}
+	c := &nodes{t: t, dir: t.TempDir(), running: make([]*exec.Cmd, n), net: network,
+		single: make([]*client.Client, n)}
 	at := freeAddresses(t, 2*n)
+	if network != nil {
+		for i := range n {
+			at[i], at[n+i] = network.host(i)+":7447", network.host(i)+":6222"
+		}
+	}
 	for i := range n {
 		args := []string{"serve", "--listen", at[i], "--http", "off", "--node", fmt.Sprintf("n%d", i), "--node-listen",
 			at[n+i], "--domain", fmt.Sprintf("rack-%d", i), "--data", filepath.Join(c.dir, fmt.Sprint(i))}
@@ -79,7 +89,11 @@ func (c *nodes) start(i int) {
 		c.t.Fatal(err)
 	}
 	defer log.Close() // the process has it too
-	c.running[i] = exec.Command(binary, c.arguments[i]...)
+	command := append([]string{binary}, c.arguments[i]...)
+	if c.net != nil {
+		command = c.net.in(i, command...)
+	}
+	c.running[i] = exec.Command(command[0], command[1:]...)
 	c.running[i].Stdout, c.running[i].Stderr = log, log
 	if err := c.running[i].Start(); err != nil {
 		c.t.Fatal(err)
@@ -94,11 +108,62 @@ func (c *nodes) kill(i int) {
 	}
 }
 
-// stall stops a process, and lets it go on.
-func (c *nodes) stall(i int, d time.Duration) {
-	_ = c.running[i].Process.Signal(syscall.SIGSTOP)
+// A fault is what a node suffers for a time.
+type fault struct {
+	name string
+	make func(c *nodes, i int, d time.Duration)
+}
+
+var (
+	killed = fault{"killed", func(c *nodes, i int, d time.Duration) {
+		c.kill(i)
+		time.Sleep(d)
+		c.start(i)
+	}}
+	stalled = fault{"stalled", func(c *nodes, i int, d time.Duration) {
+		_ = c.running[i].Process.Signal(syscall.SIGSTOP)
+		time.Sleep(d)
+		_ = c.running[i].Process.Signal(syscall.SIGCONT)
+	}}
+	// Clients still reach the nodes of the faults below.
+	pairCut = fault{"cut off from the next node", func(c *nodes, i int, d time.Duration) {
+		next := (i + 1) % len(c.running)
+		c.cutFor(d, [2]int{i, next}, [2]int{next, i})
+	}}
+	isolated = fault{"cut off from all nodes", func(c *nodes, i int, d time.Duration) {
+		a, b := (i+1)%len(c.running), (i+2)%len(c.running)
+		c.cutFor(d, [2]int{i, a}, [2]int{a, i}, [2]int{i, b}, [2]int{b, i})
+	}}
+	unheard = fault{"not heard by the next node", func(c *nodes, i int, d time.Duration) {
+		c.cutFor(d, [2]int{i, (i + 1) % len(c.running)})
+	}}
+)
+
+// cutFor drops what the first node of each link sends to the second.
+func (c *nodes) cutFor(d time.Duration, links ...[2]int) {
+	for _, l := range links {
+		c.net.cut(l[0], l[1])
+	}
 	time.Sleep(d)
-	_ = c.running[i].Process.Signal(syscall.SIGCONT)
+	for _, l := range links {
+		c.net.heal(l[0], l[1])
+	}
+}
+
+// ask asks one node, and no other, for the number of rollouts of a table.
+func (c *nodes) ask(ctx context.Context, i int, table string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if c.single[i] == nil {
+		one, err := client.Dial(ctx, c.addresses[i], client.Options{Patience: time.Millisecond})
+		if err != nil {
+			return 0, err
+		}
+		c.t.Cleanup(func() { _ = one.Close() })
+		c.single[i] = one
+	}
+	info, err := c.single[i].Table(table).Info(ctx)
+	return info.Present, err
 }
 
 // connect dials all nodes, once they are up.
@@ -106,7 +171,7 @@ func (c *nodes) connect() *client.Services {
 	c.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; {
 		s, err := client.DialAll(context.Background(), c.addresses, client.AllOptions{
-			Options: client.Options{Patience: time.Minute}})
+			Options: client.Options{Patience: time.Minute}, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil {
 			c.t.Cleanup(func() { _ = s.Close() })
 			return s
@@ -125,6 +190,8 @@ type books struct {
 	consumed  map[string]int  // rollouts by prompt, of acknowledged draws
 	uncertain map[string]bool // prompts of draws of which the acknowledgement failed
 	worst     time.Duration   // of an insertion
+	owner     atomic.Int64    // the node that answered watch last
+	stale     []string        // answers that lack what was acknowledged before the question
 }
 
 const clusterGroup = 2
@@ -136,6 +203,21 @@ func pairOf(prompt string) rollout.Group {
 			Tokens: make([]int32, 100), Logprobs: make([]float32, 100)}))
 	}
 	return g
+}
+
+// count returns how many groups were acknowledged.
+func (b *books) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.inserted)
+}
+
+// slowest returns how long an insertion took at most since the last call.
+func (b *books) slowest() (d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d, b.worst = b.worst, 0
+	return d
 }
 
 // insert inserts groups one after another until the context ends. Each is repeated until it is acknowledged.
@@ -153,6 +235,30 @@ func (b *books) insert(ctx context.Context, into *client.Whole, name string) {
 		b.inserted[prompt] = true
 		b.worst = max(b.worst, time.Since(began))
 		b.mu.Unlock()
+		time.Sleep(5 * time.Millisecond) // the faults are the load
+	}
+}
+
+// watch asks a node for the table's size until the context ends: it may refuse, but what was acknowledged must be in its
+// answer.
+func (b *books) watch(ctx context.Context, c *nodes, i int, table string) {
+	for ctx.Err() == nil {
+		b.mu.Lock()
+		least := clusterGroup * len(b.inserted)
+		b.mu.Unlock()
+		present, err := c.ask(ctx, i, table)
+		if err == nil {
+			b.owner.Store(int64(i))
+		}
+		if err == nil && present < least {
+			b.mu.Lock()
+			b.stale = append(b.stale, fmt.Sprintf("node %d answered %d, %d were acknowledged", i, present, least))
+			b.mu.Unlock()
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -179,19 +285,25 @@ func (b *books) consume(ctx context.Context, from *client.Whole) {
 	}
 }
 
-// Whatever a node suffers, what was acknowledged is there, once, and what was consumed does not come back.
+// Whatever a node suffers, what was acknowledged is there, once, nobody answers without it, and what was consumed does
+// not come back. The owner's node is killed, stalled and cut off, and each pair of nodes is cut; then it is left to
+// chance.
 func TestAClusterSurvivesFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take seconds; make test runs it")
 	}
-	c := startNodes(t, 3)
+	if !inNamespace(t) {
+		return
+	}
+	network := newNetwork(t, 3)
+	c := startNodes(t, 3, network)
 	s := c.connect()
-	for _, w := range []wire.Table{
-		{Name: "lab", Options: replay.Options{Capacity: 1 << 20}},
-		{Name: "queue", Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}},
+	for parts, w := range map[int]wire.Table{
+		1: {Name: "lab", Options: replay.Options{Capacity: 1 << 20}},
+		3: {Name: "queue", Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}},
 	} {
 		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-			if _, err := s.Create(t.Context(), w); err == nil {
+			if _, err := s.CreateParts(t.Context(), w, parts); err == nil {
 				break
 			} else if time.Now().After(end) {
 				t.Fatal(err)
@@ -205,47 +317,49 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	for i := range 2 {
 		inserting.Go(func() { kept.insert(ctx, s.Table("lab"), fmt.Sprint("k", i)) })
 	}
+	for i := range c.running {
+		inserting.Go(func() { kept.watch(ctx, c, i, "lab") })
+	}
 	inserting.Go(func() { queued.insert(ctx, s.Table("queue"), "q") })
 	drained, drain := context.WithCancel(t.Context())
 	consuming.Go(func() { queued.consume(drained, s.Table("queue").Waiting(time.Second)) })
 
 	random := rand.New(rand.NewPCG(uint64(*faults), 1))
-	for range *faults {
-		i, kind := random.IntN(3), random.IntN(3)
-		kept.mu.Lock()
-		before, n := kept.worst, len(kept.inserted)
-		kept.worst = 0
-		kept.mu.Unlock()
-		switch kind {
-		case 0:
-			c.stall(i, time.Duration(1000+random.IntN(7000))*time.Millisecond)
-		default:
-			c.kill(i)
-			time.Sleep(time.Duration(random.IntN(12000)) * time.Millisecond)
-			c.start(i)
+	kinds := []fault{killed, stalled}
+	if network != nil {
+		kinds = append(kinds, pairCut, isolated, unheard)
+	}
+	var worst time.Duration
+	for k := range *faults {
+		f, i, d := kinds[random.IntN(len(kinds))], random.IntN(3), time.Duration(random.IntN(12000))*time.Millisecond
+		switch pairs := k - len(kinds); {
+		case k < len(kinds):
+			f, i, d = kinds[k], int(kept.owner.Load()), 8*time.Second
+		case pairs < 3 && network != nil:
+			f, i, d = pairCut, pairs, 8*time.Second
 		}
-		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			kept.mu.Lock()
-			more := len(kept.inserted) - n
-			kept.mu.Unlock()
-			if more > 50 {
-				break
-			}
+		kept.slowest()
+		n := kept.count()
+		f.make(c, i, d)
+		for end := time.Now().Add(time.Minute); kept.count() < n+50; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%d insertions within a minute of a fault of node %d", more, i)
+				c.showLogs()
+				t.Fatalf("no 50 insertions within a minute of the end of a fault: node %d %s for %v", i, f.name, d)
 			}
 		}
 		time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
-		kept.mu.Lock()
-		t.Logf("fault %d of node %d: insertions took up to %v", kind, i, kept.worst.Round(time.Millisecond))
-		kept.worst = max(kept.worst, before)
-		kept.mu.Unlock()
+		took := kept.slowest()
+		worst = max(worst, took)
+		t.Logf("%3d: node %d %s for %v: insertions took up to %v", k+1, i, f.name, d, took.Round(time.Millisecond))
 	}
 	stop()
 	inserting.Wait()
 	drain()
 	consuming.Wait()
 
+	if len(kept.stale) > 0 {
+		t.Errorf("%d stale answers: %s", len(kept.stale), kept.stale[0])
+	}
 	found := make(map[string]int)
 	err := s.Table("lab").Scan(t.Context(), 256, func(draws []rollout.Draw) error {
 		for i := range draws {
@@ -275,12 +389,16 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 		}
 	}
 	t.Logf("%d groups kept, %d queued; the draws of %d were acknowledged with an error; insertions took up to %v",
-		len(kept.inserted), len(queued.inserted), again, kept.worst.Round(time.Millisecond))
+		len(kept.inserted), len(queued.inserted), again, worst.Round(time.Millisecond))
 	if t.Failed() {
-		for i := range c.running {
-			text, _ := os.ReadFile(c.log(i))
-			t.Logf("node %d:\n%s", i, lastLines(string(text), 40))
-		}
+		c.showLogs()
+	}
+}
+
+func (c *nodes) showLogs() {
+	for i := range c.running {
+		text, _ := os.ReadFile(c.log(i))
+		c.t.Logf("node %d:\n%s", i, lastLines(string(text), 40))
 	}
 }
 
