@@ -168,21 +168,17 @@ func (s *Services) CreateParts(ctx context.Context, definition wire.Table, parts
 		list[i] = &part{number: i, link: l, table: l.client.Table(name), downs: downs}
 	}
 	infos := make([]wire.TableInfo, n)
-	for began := time.Now(); ; {
-		err = w.each(ctx, list, true, func(i int, t *Table) (err error) {
-			share := Divide(definition, n, i)
-			share.Name = t.name
-			infos[i], err = t.client.Create(ctx, share)
-			return err
-		})
-		if err == nil {
-			break
-		}
-		if !clustered || !errors.Is(err, ErrUnreachable) || !s.rest(ctx, began) { // a node may be about to open it
-			return wire.TableInfo{}, err
-		}
-	}
 	w.setParts(list, clustered)
+	err = w.each(ctx, list, true, func(i int, t *Table) (err error) {
+		share := Divide(definition, n, i)
+		share.Name = t.name
+		infos[i], err = t.client.Create(ctx, share)
+		return err
+	})
+	if err != nil {
+		w.setParts(nil, false)
+		return wire.TableInfo{}, err
+	}
 	return joinInfo(definition.Name, infos), nil
 }
 

@@ -303,28 +303,33 @@ func (w *Whole) saw(v rollout.Version) {
 }
 
 // each carries out a call on parts at once. Parts that cannot be reached are left out, unless all of them are or the
-// call must reach every one.
+// call must reach every one: then those of a cluster, which move to other nodes, are tried again.
 func (w *Whole) each(ctx context.Context, parts []*part, all bool, call func(i int, t *Table) error) error {
 	errs := make([]error, len(parts))
+	left := make([]int, len(parts)) // to be called
+	for i := range left {
+		left[i] = i
+	}
 	for began := time.Now(); ; {
-		together(len(parts), func(i int) {
+		together(len(left), func(k int) {
+			i := left[k]
 			errs[i] = w.on(ctx, parts[i], func(t *Table) error { return call(i, t) })
 		})
-		reached, lost := false, error(nil)
-		for _, err := range errs {
-			switch {
-			case err == nil:
-				reached = true
-			case !errors.Is(err, ErrUnreachable):
-				return err
-			default:
-				lost = err
+		var lost error
+		left = slices.DeleteFunc(left, func(i int) bool { return errs[i] == nil })
+		for _, i := range left {
+			if lost = errs[i]; !errors.Is(lost, ErrUnreachable) {
+				return lost
 			}
 		}
+		reached := len(left) < len(parts)
 		if lost == nil || reached && !all {
 			return nil
 		}
-		if reached || !w.services.rest(ctx, began) {
+		w.mu.Lock()
+		again := !reached || w.clustered
+		w.mu.Unlock()
+		if !again || !w.services.rest(ctx, began) {
 			return lost
 		}
 	}

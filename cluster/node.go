@@ -59,8 +59,9 @@ const (
 	hearTime = 2 * time.Second
 	// waitTime is how often a node that cannot join says so.
 	waitTime = 8 * time.Second
-	// handOverTime is the time between two tables that a node hands over because it has more than others.
-	handOverTime = 10 * time.Second
+	// handOverTime is how long a node keeps its tables, although it has more than others, after it opened one or handed
+	// one over: each hand-over interrupts a table while it is opened.
+	handOverTime = 20 * time.Second
 )
 
 // Host serves the tables that a node owns. Its methods are called for one table at a time.
@@ -105,7 +106,7 @@ type Node struct {
 	// Only for the goroutine that beats.
 	session uint64
 	seen    map[string]sighting
-	handed  time.Time // when a table was last handed over
+	settled time.Time // when a table was last opened or handed over
 }
 
 // sighting is when a node's lease was first seen as it is.
@@ -425,12 +426,13 @@ func (n *Node) follow() {
 	for table, p := range s.Tables {
 		if mine(p) && n.owned[table] == nil && !n.passing[table] {
 			n.own(table, p.Log)
+			n.settled = time.Now()
 		}
 	}
 	n.mu.Unlock()
-	if time.Since(n.handed) > handOverTime {
+	if time.Since(n.settled) > handOverTime {
 		if table := s.surplus(n.options.Node); table != "" && n.serves(table, s.Tables[table].Log) {
-			n.handed = time.Now()
+			n.settled = time.Now()
 			n.pass(table, s.Tables[table].Log, nil)
 		}
 	}

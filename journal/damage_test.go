@@ -552,7 +552,7 @@ func FuzzRecord(f *testing.F) {
 	u := newUser(f, replay.Options{Capacity: 4}, 1)
 	u.table.ForJournal().Track()
 	u.insert()
-	entries, err := encodeRollouts(newArena(), u.table.ForJournal().Cut().Inserted)
+	entries, err := encodeRollouts(newArena(), u.table.ForJournal().Cut().Inserted, true)
 	must(f, err)
 	for _, en := range entries {
 		f.Add(en.key, en.record)
@@ -564,7 +564,7 @@ func FuzzRecord(f *testing.F) {
 				continue
 			}
 			if len(c.rollouts) == 1 { // written again it is the same
-				again, err := encodeRollouts(newArena(), c.rollouts)
+				again, err := encodeRollouts(newArena(), c.rollouts, true)
 				must(t, err)
 				if !bytes.Equal(again[0].key, key) || len(again[0].record) < headerLength {
 					t.Fatalf("%x became %x", key, again[0].key)

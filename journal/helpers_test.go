@@ -47,6 +47,9 @@ func aRollout(r *rand.Rand, tokens int, v rollout.Version) *rollout.Rollout {
 		}
 		x.Mask[i], x.Versions[i], x.Logprobs[i] = 1, v, -r.Float32()
 	}
+	for range r.IntN(2) * 3 * tokens {
+		x.RoutedExperts = append(x.RoutedExperts, uint16(r.IntN(64)))
+	}
 	return x
 }
 

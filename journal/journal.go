@@ -93,6 +93,11 @@ type Options struct {
 	// more: to make space. nil: nothing is done.
 	NoSpace func(error)
 
+	// Experts is a folder for the routed experts of rollouts, for a journal in a [Log]: they are some 30 times as large as
+	// all else of a rollout, and the log is written by several machines. They survive this process, not the loss of this
+	// machine. "": they are in the log.
+	Experts string
+
 	Logger *slog.Logger // nil: nothing is logged
 
 	slack int64 // of a log, for tests; 0: slackBytes

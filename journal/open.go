@@ -31,8 +31,10 @@ type Recovery struct {
 	Logged    int    // cuts that only the log had
 	Skipped   int    // later cuts of the log, without those before them: a loss of power took those
 	Torn      int    // bytes of the log that cannot be read
-	Took      time.Duration
-	Blobs     map[string][]byte // by the names of Attach
+	// WithoutExperts counts the rollouts whose routed experts another machine has: see [Options.Experts].
+	WithoutExperts int
+	Took           time.Duration
+	Blobs          map[string][]byte // by the names of Attach
 }
 
 // String describes the recovery in one line.
@@ -48,6 +50,9 @@ func (r *Recovery) String() string {
 	}
 	if r.Torn > 0 {
 		fmt.Fprintf(&b, "; the last %d bytes of its log had not reached the disk", r.Torn)
+	}
+	if r.WithoutExperts > 0 {
+		fmt.Fprintf(&b, "; %d rollouts are without their routed_experts, which stayed on another machine", r.WithoutExperts)
 	}
 	if r.Returned > 0 {
 		fmt.Fprintf(&b, "; %d leased draws released", r.Returned)
@@ -246,6 +251,8 @@ type content struct {
 	position position
 	table    *replay.State
 	bytes    int64 // of rollouts' records
+
+	withoutExperts int // rollouts of a shared log whose routed experts are not on this machine
 }
 
 type numbered struct {

@@ -54,6 +54,7 @@ type kind byte
 
 const (
 	kindRollout kind = 'r'
+	kindApart   kind = 'a' // a rollout whose routed experts are apart, see expertsFolder
 	kindUse     kind = 'u'
 	kindRequest kind = 'q'
 	kindState   kind = 's'
@@ -232,8 +233,9 @@ type arena struct{ parts [][]byte }
 
 func newArena() *arena { return &arena{parts: make([][]byte, min(runtime.GOMAXPROCS(0), 4))} }
 
-// encodeRollouts encodes rollouts into an arena. The records are valid until the arena is used again.
-func encodeRollouts(a *arena, all []replay.Stored) ([]entry, error) {
+// encodeRollouts encodes rollouts into an arena, with or without routed experts. The records are valid until the arena is
+// used again.
+func encodeRollouts(a *arena, all []replay.Stored, experts bool) ([]entry, error) {
 	type place struct{ part, from, to int } // in the arena, which still grows
 	places := make([]place, len(all))
 	errs := make([]error, len(a.parts))
@@ -249,7 +251,7 @@ func encodeRollouts(a *arena, all []replay.Stored) ([]entry, error) {
 		defer func() { a.parts[part] = b }()
 		for i := int(next.Add(1)) - 1; i < len(all); i = int(next.Add(1)) - 1 {
 			from := len(b)
-			b, errs[part] = encodeRollout(b, &all[i])
+			b, errs[part] = encodeRollout(b, &all[i], experts)
 			if errs[part] != nil {
 				return
 			}
@@ -275,9 +277,14 @@ func encodeRollouts(a *arena, all []replay.Stored) ([]entry, error) {
 	return entries, nil
 }
 
-func encodeRollout(b []byte, k *replay.Stored) ([]byte, error) {
-	from := len(b)
-	b = beginRecord(b, kindRollout)
+func encodeRollout(b []byte, k *replay.Stored, experts bool) ([]byte, error) {
+	from, what := len(b), kindRollout
+	if !experts && len(k.Rollout.RoutedExperts) > 0 {
+		without, r := *k, *k.Rollout
+		r.RoutedExperts, without.Rollout = nil, &r
+		k, what = &without, kindApart
+	}
+	b = beginRecord(b, what)
 	b, err := appendStored(b, k)
 	if err == nil {
 		err = sealRecord(rolloutsBucket, numberKey(uint64(k.ID)), b[from:])

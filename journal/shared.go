@@ -66,6 +66,7 @@ type sharedLog struct {
 	size     atomic.Int64 // bytes, for other goroutines
 	whole    uint64       // position of the last cut with flagWhole or flagReset
 
+	experts  *expertsFolder   // nil: routed experts are in the log
 	state    map[string]entry // the latest records
 	requests []replay.Insertion
 }
@@ -86,7 +87,7 @@ type carry struct {
 // CreateIn begins a journal in an empty log. The table's content so far is in the log when it returns.
 func CreateIn(l Log, o Options, t *replay.Table) (*Journal, error) {
 	j := newJournal(o.in(l), nil, t)
-	j.shared = newSharedLog(l, o.slack)
+	j.shared = newSharedLog(l, o)
 	t.ForJournal().Track()
 	b, err := j.cut(nil)
 	if err == nil {
@@ -108,7 +109,7 @@ func OpenIn(l Log, o Options, build func() (*replay.Table, error)) (*Journal, *r
 	if err != nil {
 		return failed(err)
 	}
-	s := newSharedLog(l, o.slack)
+	s := newSharedLog(l, o)
 	c, err := s.read()
 	if err != nil {
 		return failed(err)
@@ -130,6 +131,7 @@ func OpenIn(l Log, o Options, build func() (*replay.Table, error)) (*Journal, *r
 	r := &Recovery{
 		Path: l.String(), Rollouts: len(c.rollouts), Bytes: c.bytes, FileBytes: s.bytes, Version: table.Version(),
 		Requests: len(s.requests), Returned: done.Returned, Took: time.Since(began), Blobs: c.blobs(),
+		WithoutExperts: c.withoutExperts,
 	}
 	return j, table, r, j.start(nil)
 }
@@ -140,13 +142,17 @@ func (o Options) in(l Log) Options {
 	return o.withDefaults()
 }
 
-func newSharedLog(l Log, slack int64) *sharedLog {
-	return &sharedLog{log: l, slack: cmp.Or(slack, slackBytes), state: make(map[string]entry)}
+func newSharedLog(l Log, o Options) *sharedLog {
+	s := &sharedLog{log: l, slack: cmp.Or(o.slack, slackBytes), state: make(map[string]entry)}
+	if o.Experts != "" {
+		s.experts = &expertsFolder{path: o.Experts, largest: s.slack / 8, log: o.withDefaults().Logger}
+	}
+	return s
 }
 
 // read folds the cuts of the log into the table as of the last.
 func (s *sharedLog) read() (*content, error) {
-	stored := make(map[rollout.ID]replay.Stored)
+	stored, apart := make(map[rollout.ID]replay.Stored), make(map[rollout.ID]uint64)
 	var cut sharedCut
 	err := s.log.Read(func(position uint64, message []byte) error {
 		whole, err := cut.add(position, message)
@@ -158,14 +164,19 @@ func (s *sharedLog) read() (*content, error) {
 		}
 		if cut.flags&flagReset != 0 {
 			clear(stored)
+			clear(apart)
 		}
 		s.note(&cut)
-		return cut.batch.fold(stored)
+		return cut.fold(stored, apart)
 	})
 	if err != nil {
 		return nil, err
 	}
-	c := &content{rollouts: slices.Collect(maps.Values(stored)), state: make(map[string][]byte), bytes: s.bytes}
+	if s.experts != nil {
+		s.experts.restore(stored, apart)
+	}
+	c := &content{rollouts: slices.Collect(maps.Values(stored)), state: make(map[string][]byte), bytes: s.bytes,
+		withoutExperts: len(apart)}
 	for key, en := range s.state {
 		if c.state[key], err = openRecord(stateBucket, en.key, en.record, kindState); err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)
@@ -236,13 +247,20 @@ func (c *sharedCut) messages() [][]byte {
 	return list
 }
 
-// fold applies what a cut says of rollouts.
-func (b *batch) fold(stored map[rollout.ID]replay.Stored) error {
+// fold applies what a cut says of rollouts. Apart gets the number of the cut for those whose routed experts are apart.
+func (c *sharedCut) fold(stored map[rollout.ID]replay.Stored, apart map[rollout.ID]uint64) error {
+	b := c.batch
 	for _, id := range b.removed {
 		delete(stored, id)
+		delete(apart, id)
 	}
 	for _, en := range b.rollouts {
-		payload, err := openRecord(rolloutsBucket, en.key, en.record, kindRollout)
+		what := kindRollout
+		if len(en.record) >= headerLength && kind(en.record[3]) == kindApart {
+			what = kindApart
+			apart[en.id()] = c.number
+		}
+		payload, err := openRecord(rolloutsBucket, en.key, en.record, what)
 		if err != nil {
 			return fmt.Errorf("rollout %x: %w", en.key, err)
 		}
@@ -306,7 +324,7 @@ func (s *sharedLog) write(batches []*batch) (wrote bool, err error) {
 		c := &sharedCut{batch: b, number: s.number + uint64(len(cuts)) + 1}
 		if b.rewrite {
 			c.flags = flagReset
-			if b.rollouts, err = encodeRollouts(newArena(), b.all); err != nil {
+			if b.rollouts, err = encodeRollouts(newArena(), b.all, s.experts == nil); err != nil {
 				return wrote, err
 			}
 		} else if s.whole < b.carried {
@@ -329,7 +347,15 @@ func (s *sharedLog) write(batches []*batch) (wrote bool, err error) {
 		s.sections = s.sections[1:]
 	}
 	s.size.Store(s.bytes)
-	return wrote, s.log.Trim(trim)
+	return wrote, s.trim(trim)
+}
+
+// trim removes what the log has before a position.
+func (s *sharedLog) trim(before uint64) error {
+	if s.experts != nil {
+		s.experts.trim(before)
+	}
+	return s.log.Trim(before)
 }
 
 // append appends cuts to the log.
@@ -351,8 +377,11 @@ func (s *sharedLog) append(cuts []*sharedCut) error {
 		}
 		c.first += last - uint64(len(messages)) + 1
 		s.note(c)
+		if s.experts != nil {
+			s.experts.put(c.first, c.number, c.batch.apart)
+		}
 		if c.flags&flagReset != 0 {
-			err = s.log.Trim(c.first)
+			err = s.trim(c.first)
 		}
 	}
 	return err
@@ -371,7 +400,11 @@ func (s *sharedLog) complete(b *batch) {
 
 // next returns what the next cut is to carry: the log is trimmed while it is much larger than what the table holds.
 func (s *sharedLog) next(present int64) carry {
-	if len(s.sections) < 2 || s.bytes <= 2*present+s.slack {
+	total := s.bytes
+	if s.experts != nil {
+		total += s.experts.bytes
+	}
+	if len(s.sections) < 2 || total <= 2*present+s.slack {
 		return carry{}
 	}
 	return carry{ids: s.sections[0].ids, upTo: s.sections[1].first}

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -90,7 +94,7 @@ func openIn(t testing.TB, l Log, kind replay.Options, o Options) (*Journal, *rep
 func TestALogRestoresTheCommittedTable(t *testing.T) {
 	for _, kind := range kinds() {
 		t.Run(fmt.Sprintf("%s,%s,%s", kind.Sampler, kind.Unit, kind.Retention), func(t *testing.T) {
-			o := Options{slack: 4 << 10}
+			o := Options{slack: 4 << 10, Experts: t.TempDir()}
 			u := newUser(t, kind, 7)
 			for range 10 {
 				u.step() // before there is a journal
@@ -107,11 +111,12 @@ func TestALogRestoresTheCommittedTable(t *testing.T) {
 					}
 				}
 				must(t, j.Commit(ctx))
-				want, leases, left := u.released(), len(u.leases), log.copy()
+				want, leases, left, experts := u.released(), len(u.leases), log.copy(), t.TempDir()
+				must(t, os.CopyFS(experts, os.DirFS(o.Experts)))
 				u.step() // lost with the owner
 				must(t, j.Close())
 				trims += log.trims
-				log = left
+				log, o.Experts = left, experts
 				var recovery *Recovery
 				j, u.table, recovery = openIn(t, log, u.o, o)
 				sameTables(t, want, u.table)
@@ -126,6 +131,66 @@ func TestALogRestoresTheCommittedTable(t *testing.T) {
 				t.Error("the log was never trimmed")
 			}
 		})
+	}
+}
+
+// Routed experts are not in the log: another machine has the rollouts without them, and says so. Those of rollouts that
+// left the table are removed, and a torn file costs only what is torn.
+func TestRoutedExpertsStayOnTheirMachine(t *testing.T) {
+	kind, here := replay.Options{Capacity: 64}, t.TempDir()
+	o := Options{slack: 64 << 10, Experts: here}
+	table, random, log := newTable(t, kind), rollout.Stream(9, "test", 0), new(memoryLog)
+	j, err := CreateIn(log, o, table)
+	must(t, err)
+	for range 500 {
+		g := aGroup(random, 2, 20, 0)
+		for _, r := range g.Rollouts {
+			r.RoutedExperts = make([]uint16, 200*len(r.Tokens))
+			for i := range r.RoutedExperts {
+				r.RoutedExperts[i] = uint16(random.Uint32())
+			}
+		}
+		_, err := table.Insert(ctx, g)
+		must(t, err)
+		must(t, j.Commit(ctx))
+		size, present := j.shared.experts.bytes, table.ForService().Flow().Bytes
+		if files, err := os.ReadDir(here); err != nil || size > 3*present+64<<10 || len(files) > 1+int(size/(8<<10)) {
+			t.Fatalf("%d bytes of experts in %d files, with %d in the table: %v", size, len(files), present, err)
+		}
+	}
+	must(t, j.Close())
+	if all := table.ForService().Flow().Bytes; log.size() > all {
+		t.Errorf("the log has %d bytes, the table %d", log.size(), all)
+	}
+	j, same, recovery := openIn(t, log, kind, o)
+	sameTables(t, table, same)
+	if recovery.WithoutExperts != 0 {
+		t.Error(recovery)
+	}
+	must(t, j.Close())
+
+	j, other, recovery := openIn(t, log.copy(), kind, Options{Experts: t.TempDir()})
+	if !strings.Contains(recovery.String(), "64 rollouts are without their routed_experts") {
+		t.Error(recovery)
+	}
+	must(t, j.Close())
+	for i, k := range other.Inspect().Held() {
+		want := *table.Inspect().Held()[i].Rollout
+		want.RoutedExperts = nil
+		if !reflect.DeepEqual(k.Rollout, &want) {
+			t.Fatalf("rollout %d is %+v, not %+v", k.ID, k.Rollout, &want)
+		}
+	}
+
+	files, err := os.ReadDir(here)
+	must(t, err)
+	last := filepath.Join(here, files[len(files)-1].Name())
+	info, err := os.Stat(last)
+	must(t, err)
+	must(t, os.Truncate(last, info.Size()-1))
+	_, _, recovery = openIn(t, log, kind, o)
+	if recovery.WithoutExperts != 1 {
+		t.Errorf("with one record torn: %s", recovery)
 	}
 }
 
@@ -253,6 +318,32 @@ func TestADamagedLogIsRefused(t *testing.T) {
 			t.Fatalf("byte %d: %v", i, err)
 		}
 	}
+}
+
+func FuzzRoutedExperts(f *testing.F) {
+	g := aGroup(rollout.Stream(10, "test", 0), 2, 10, 0)
+	var list []replay.Stored
+	for i, r := range g.Rollouts {
+		r.RoutedExperts = make([]uint16, 3*len(r.Tokens))
+		list = append(list, replay.Stored{Usage: replay.Usage{ID: rollout.ID(i)}, Rollout: r})
+	}
+	written := &expertsFolder{path: f.TempDir(), largest: 1, log: slog.New(slog.DiscardHandler)}
+	written.put(7, 1, list)
+	content, err := os.ReadFile(written.name(7))
+	must(f, err)
+	f.Add(content)
+	f.Fuzz(func(t *testing.T, content []byte) {
+		folder := &expertsFolder{path: t.TempDir(), log: slog.New(slog.DiscardHandler)}
+		must(t, os.WriteFile(folder.name(7), content, 0o600))
+		n, err := folder.read(7, func(_ uint64, _ rollout.ID, experts []uint16) {
+			if 2*len(experts) > len(content) {
+				t.Errorf("%d experts in %d bytes", len(experts), len(content))
+			}
+		})
+		if n > int64(len(content)) || (n < int64(len(content))) != (err != nil) {
+			t.Errorf("read %d bytes of %d: %v", n, len(content), err)
+		}
+	})
 }
 
 func FuzzALog(f *testing.F) {

@@ -49,6 +49,7 @@ type batch struct {
 
 	bytes int64 // of records
 	arena *arena
+	apart []replay.Stored // the rollouts whose routed experts are apart
 }
 
 // batchMemory is what a batch takes besides its records, about.
@@ -67,6 +68,9 @@ func (b *batch) memory() int64 {
 	}
 	for _, en := range b.state {
 		n += len(en.record)
+	}
+	for i := range b.apart {
+		n += 2 * len(b.apart[i].Rollout.RoutedExperts)
 	}
 	return int64(n)
 }
@@ -212,7 +216,7 @@ func (s *store) fill(b *batch) error {
 			bytes += rest[n].Rollout.Bytes()
 			n++
 		}
-		entries, err := encodeRollouts(a, rest[:n])
+		entries, err := encodeRollouts(a, rest[:n], true)
 		if err != nil {
 			return err
 		}

@@ -208,6 +208,9 @@ func (j *Journal) cut(r *round) (*batch, error) {
 	}
 	if c.Reset {
 		b.rewrite, b.all = true, c.Inserted
+		if j.shared != nil && j.shared.experts != nil {
+			b.apart = withExperts(c.Inserted)
+		}
 		for _, k := range j.attached() {
 			k.saved = false // the new file has none
 		}
@@ -216,8 +219,12 @@ func (j *Journal) cut(r *round) (*batch, error) {
 	var err error
 	if len(c.Inserted) > 0 {
 		b.arena = j.arenas.Get().(*arena)
-		if b.rollouts, err = encodeRollouts(b.arena, c.Inserted); err != nil {
+		together := j.shared == nil || j.shared.experts == nil
+		if b.rollouts, err = encodeRollouts(b.arena, c.Inserted, together); err != nil {
 			return nil, err
+		}
+		if !together {
+			b.apart = withExperts(c.Inserted)
 		}
 	}
 	if b.uses, err = encodeUses(c.Changed); err != nil {

@@ -5,6 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/reprise-rl/reprise/journal"
@@ -118,7 +122,8 @@ func (s *Service) Open(name string, text []byte, log journal.Log) error {
 	if err != nil {
 		return err
 	}
-	o := journal.Options{Interval: s.options.Interval, Logger: s.log.With("table", name)}
+	o := journal.Options{Interval: s.options.Interval, Logger: s.log.With("table", name),
+		Experts: filepath.Join(s.expertsFolder(name), strings.ReplaceAll(log.String(), " ", "-"))}
 	j, store, found, err := journal.OpenIn(log, o, func() (*replay.Table, error) {
 		return replay.New(s.replayOptions(d))
 	})
@@ -137,7 +142,16 @@ func (s *Service) Open(name string, text []byte, log journal.Log) error {
 	s.tables[name] = t
 	s.mu.Unlock()
 	s.log.Info("table opened", "table", name, "found", found.String())
+	if found.WithoutExperts > 0 {
+		s.log.Warn("routed_experts are lost: they stay on the node that had the table before", "table", name, "rollouts",
+			found.WithoutExperts)
+	}
 	return nil
+}
+
+// expertsFolder is where a table's routed experts are kept, in a folder for each log that it has had.
+func (s *Service) expertsFolder(table string) string {
+	return filepath.Join(s.options.Data, "experts", table)
 }
 
 // Close stops serving a table that the cluster gives another node. Its last changes are in the log then, unless this
@@ -150,6 +164,12 @@ func (s *Service) Close(name string) {
 	s.forget(t)
 	if err := t.journal.Close(); err != nil {
 		s.log.Warn("closing a table", "table", name, "error", err)
+	}
+	dropped := !slices.ContainsFunc(s.options.Cluster.View().Tables, func(p wire.PlacedTable) bool { return p.Name == name })
+	if dropped {
+		if err := os.RemoveAll(s.expertsFolder(name)); err != nil {
+			s.log.Warn("removing the routed experts of a dropped table", "table", name, "error", err)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/cluster"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/service/server"
@@ -74,7 +76,7 @@ func certify(t *testing.T) access.TLS {
 }
 
 // Nodes show one another certificates and a secret. One with another authority's certificate, or with another secret,
-// is left out.
+// is left out. A table that a stopping node hands over has all of its rollouts but for their routed experts.
 func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take seconds; make test runs it")
@@ -86,13 +88,18 @@ func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
 		}
 	}
 	at := freeAddresses(t, 5)
+	var log lines
+	folders := make([]string, 5)
+	for i := range folders {
+		folders[i] = t.TempDir()
+	}
 	start := func(i int, tls access.TLS, secret string, patience time.Duration) (*server.Server, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		return server.Start(ctx, server.Config{Listen: "127.0.0.1:0", HTTP: server.Off, TLS: tls,
-			Options: service.Options{Data: t.TempDir()}, Cluster: cluster.Options{Node: fmt.Sprintf("n%d", i),
+			Options: service.Options{Data: folders[i]}, Cluster: cluster.Options{Node: fmt.Sprintf("n%d", i),
 				Listen: at[i], Peers: at[:3], Domain: fmt.Sprintf("rack-%d", i), SecretFile: filepath.Join(dir, secret)},
-		}, "test", slog.New(slog.DiscardHandler))
+		}, "test", slog.New(slog.NewTextHandler(&log, nil)))
 	}
 	servers, errs := make([]*server.Server, 5), make([]error, 5)
 	var all sync.WaitGroup
@@ -110,18 +117,25 @@ func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
 	}
 	all.Wait()
 	var addresses []string
+	t.Cleanup(func() {
+		for _, s := range servers[:3] {
+			if s != nil {
+				_, _ = s.Stop()
+			}
+		}
+	})
 	for i, s := range servers {
 		switch {
 		case i < 3 && errs[i] != nil:
 			t.Fatal(errs[i])
 		case i < 3:
-			t.Cleanup(func() { _, _ = s.Stop() })
 			addresses = append(addresses, s.Addresses.GRPC)
 		case !errors.Is(errs[i], context.DeadlineExceeded) || !strings.Contains(errs[i].Error(), "want 2 nodes up at"):
 			t.Errorf("node %d was let in: %v", i, errs[i])
 		}
 	}
-	s, err := client.DialAll(t.Context(), addresses, client.AllOptions{Options: client.Options{CA: good.ClientCA}})
+	s, err := client.DialAll(t.Context(), addresses, client.AllOptions{
+		Options: client.Options{CA: good.ClientCA, Patience: time.Minute}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,10 +148,68 @@ func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
 	if _, err := s.Create(t.Context(), w); !errors.Is(err, wire.ErrExists) {
 		t.Errorf("a table with another definition: %v", err)
 	}
+	loseExperts(t, s, servers, folders, &log)
 	if err := s.Drop(t.Context(), "lab"); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Table("lab").Info(t.Context()); !errors.Is(err, wire.ErrNotFound) {
 		t.Errorf("a dropped table: %v", err)
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) has(what string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), what)
+}
+
+// loseExperts inserts a rollout with routed experts into a table, and has its owner stop.
+func loseExperts(t *testing.T, s *client.Services, servers []*server.Server, folders []string,
+	log *lines) {
+	w := wire.Table{Name: "experts", Options: replay.Options{Capacity: 100}}
+	if _, err := s.CreateParts(t.Context(), w, 1); err != nil {
+		t.Fatal(err)
+	}
+	r := rollout.New("p", []int32{1, 2}, rollout.Completion{Tokens: []int32{3}, Logprobs: []float32{-1}})
+	r.RoutedExperts = []uint16{1, 2, 3}
+	table := s.Table("experts")
+	if _, err := table.Insert(t.Context(), rollout.Group{Rollouts: []*rollout.Rollout{r}}); err != nil {
+		t.Fatal(err)
+	}
+	draw := func() *rollout.Rollout {
+		b, err := table.Sample(t.Context(), rollout.Request{Size: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Draws[0].Rollout
+	}
+	if got := draw(); !slices.Equal(got.RoutedExperts, r.RoutedExperts) {
+		t.Errorf("the owner has the experts %v", got.RoutedExperts)
+	}
+	for i := range servers {
+		if _, err := os.Stat(filepath.Join(folders[i], "experts", "experts")); err == nil { // it is the owner
+			if _, err := servers[i].Stop(); err != nil {
+				t.Error(err)
+			}
+			servers[i] = nil
+		}
+	}
+	if got := draw(); !slices.Equal(got.Tokens, r.Tokens) || len(got.RoutedExperts) > 0 {
+		t.Errorf("another node has %+v", got)
+	}
+	if !log.has("routed_experts are lost") {
+		t.Error("the log does not say that they are lost")
 	}
 }
