@@ -2,14 +2,7 @@ package client
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -85,80 +79,19 @@ func FuzzSplitTable(f *testing.F) {
 	})
 }
 
-// authority signs certificates in a folder of their own.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t, dir: t.TempDir()}
-	a.sign("ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	return a
-}
-
-// sign writes NAME.pem and NAME-key.pem.
-func (a *authority) sign(name string, c *x509.Certificate) (certificate, key string) {
-	a.t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c.SerialNumber, c.Subject = big.NewInt(int64(len(name))), pkix.Name{CommonName: name}
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = c, private
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &private.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	if a.cert == nil {
-		if a.cert, err = x509.ParseCertificate(der); err != nil {
-			a.t.Fatal(err)
-		}
-		a.key = private
-	}
-	secret, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+"-key.pem", "EC PRIVATE KEY", secret)
-}
-
-func (a *authority) write(name, kind string, der []byte) string {
-	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-	return path
-}
-
 func TestTLSIsHeldToTheAuthorityAndTheClientsCertificateIsShown(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	ca := filepath.Join(a.dir, "ca.pem")
-	serverCert, serverKey := a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		DNSNames: []string{"replay.test"}})
-	cert, key := a.sign("trainer", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	pair, err := tls.LoadX509KeyPair(serverCert, serverKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
+	a := nettest.NewAuthority(t, "tests")
+	cert, key, ca := a.Files("trainer")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := newFake(t, replay.Options{})
-	f.serveOn(t, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair},
-		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots})))
+	f.serveOn(t, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{a.Pair("server")},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.Pool()})))
 	address := "grpc+tls://" + l.Addr().String()
-	tokenFile := filepath.Join(a.dir, "token")
+	tokenFile := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokenFile, []byte(" secret-7\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -227,12 +160,11 @@ func TestEveryProblemOfTheOptionsIsReportedAtOnce(t *testing.T) {
 }
 
 func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
-	a := newAuthority(t)
-	empty := filepath.Join(a.dir, "empty")
+	_, _, ca := nettest.NewAuthority(t, "tests").Files("trainer")
+	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ca := filepath.Join(a.dir, "ca.pem")
 	for _, c := range []struct {
 		address string
 		o       Options

@@ -36,14 +36,16 @@ func (t *Table) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.
 // service remembers the last 100,000.
 func (t *Table) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
 	answer, err := t.InsertGroups(ctx, Insertion{BatchID: batchID}, groups...)
-	if err != nil {
-		return nil, err
+	return idsOf(answer), err
+}
+
+// idsOf returns the ids of an answer, none if there is no answer.
+func idsOf(answer wire.InsertAnswer) []rollout.ID {
+	var ids []rollout.ID
+	for _, id := range answer.IDs {
+		ids = append(ids, rollout.ID(id))
 	}
-	ids := make([]rollout.ID, len(answer.IDs))
-	for i, id := range answer.IDs {
-		ids[i] = rollout.ID(id)
-	}
-	return ids, nil
+	return ids
 }
 
 // InsertGroups is [Table.Insert] with all options and the whole answer, which says how many rollouts were too old for

@@ -68,14 +68,7 @@ func (w *Whole) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.
 // happened meanwhile, while it is among the last 1,024; repeated by another, it does where the same parts are up.
 func (w *Whole) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
 	answer, err := w.InsertGroups(ctx, Insertion{BatchID: batchID}, groups...)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]rollout.ID, len(answer.IDs))
-	for i, id := range answer.IDs {
-		ids[i] = rollout.ID(id)
-	}
-	return ids, nil
+	return idsOf(answer), err
 }
 
 // InsertGroups is [Whole.Insert] with all options and the whole answer. Groups under a grant go to the part that

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -91,19 +91,9 @@ type trio struct {
 	hosts   []*tables
 }
 
-func freePorts(t testing.TB, n int) (list []string) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		defer l.Close()
-		list = append(list, l.Addr().String())
-	}
-	return list
-}
-
 func startTrio(t testing.TB) *trio {
 	c := &trio{t: t, nodes: make([]*Node, 3), hosts: make([]*tables, 3)}
-	ports := freePorts(t, 3)
+	ports := nettest.FreeAddresses(t, 3)
 	for i, at := range ports {
 		c.options = append(c.options, Options{Node: fmt.Sprintf("n%d", i), Listen: at, Peers: ports,
 			Domain: fmt.Sprintf("rack-%d", i), Data: t.TempDir(), Logger: logger(fmt.Sprintf("n%d", i))})

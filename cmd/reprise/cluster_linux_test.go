@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
@@ -37,24 +37,11 @@ type nodes struct {
 	net       *network         // nil: on loopback, where nothing can be cut
 }
 
-func freeAddresses(t *testing.T, n int) (list []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // all at the end, so that no two are the same
-		list = append(list, l.Addr().String())
-	}
-	return list
-}
-
 func startNodes(t *testing.T, n int, network *network) *nodes {
 	t.Helper()
 	c := &nodes{t: t, dir: t.TempDir(), running: make([]*exec.Cmd, n), net: network,
 		single: make([]*client.Client, n)}
-	at := freeAddresses(t, 2*n)
+	at := nettest.FreeAddresses(t, 2*n)
 	if network != nil {
 		for i := range n {
 			at[i], at[n+i] = network.host(i)+":7447", network.host(i)+":6222"

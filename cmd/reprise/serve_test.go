@@ -4,18 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
 	"math"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -27,6 +20,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/access"
@@ -197,7 +191,7 @@ func TestServeKeepsAcknowledgedRollouts(t *testing.T) {
 func TestServeListensBeyondLoopbackOnlyWithTLSAndTokens(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	certificate, key, _ := certify(t)
+	certificate, key, _ := nettest.NewAuthority(t, "tests").Files("service")
 	tokens := write(t, "tokens.yaml", "tokens: [{name: a, token: beyond-loopback-0123456789, read: ['*']}]")
 	withTLS, withTokens := []string{"--tls-certificate", certificate, "--tls-key", key}, []string{"--tokens", tokens}
 	for _, c := range []struct {
@@ -227,13 +221,14 @@ func TestServeListensBeyondLoopbackOnlyWithTLSAndTokens(t *testing.T) {
 func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 	t.Parallel()
 	const trainer, reader, late = "trainer-0123456789", "reader-01234567890", "late-0123456789abc"
-	certificate, key, pool := certify(t)
+	authority := nettest.NewAuthority(t, "tests")
+	certificate, key, ca := authority.Files("service")
 	entries := "tokens:\n- {name: trainer, token: " + trainer +
 		", read: ['*'], write: ['*']}\n- {name: reader, token: " + reader + ", read: ['*']}\n"
 	tokens := write(t, "tokens.yaml", entries)
 	s := startServe(t, "--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens, "--table",
 		"name=math,capacity=64")
-	options := func(token string) client.Options { return client.Options{CA: certificate, Token: token} }
+	options := func(token string) client.Options { return client.Options{CA: ca, Token: token} }
 	if _, err := s.dial(s.at.GRPC, options(trainer)).Table("math").Insert(t.Context(), twoRollouts()); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +242,7 @@ func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 	if err := use(t.Context(), s.at.GRPC, options("nonsense-0123456789")); wire.CodeOf(err) != wire.Unauthenticated {
 		t.Errorf("a token that is not known: %v", err)
 	}
-	pages := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	pages := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}}
 	defer pages.CloseIdleConnections()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, reader: http.StatusOK} {
 		if code, _ := fetch(t, pages, s.at.HTTP+"/metrics", token); code != want {
@@ -525,33 +520,4 @@ func TestByteSizesHaveUnits(t *testing.T) {
 			t.Errorf("%q was read as %d", text, got)
 		}
 	}
-}
-
-// certify makes a self-signed certificate of 127.0.0.1.
-func certify(t *testing.T) (certificate, key string, pool *x509.CertPool) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "reprise"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(public)
-	return write(t, "certificate.pem", string(public)), write(t, "key.pem",
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))), pool
 }

@@ -2,16 +2,11 @@ package access_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"go.uber.org/goleak"
@@ -28,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -147,12 +142,12 @@ func TestTheHandshakeTradesAPasswordForAToken(t *testing.T) {
 }
 
 func TestACertificateReplacesOrAccompaniesAToken(t *testing.T) {
-	ca := newAuthority(t, "tests")
+	ca := nettest.NewAuthority(t, "tests")
 	folder := t.TempDir()
-	chain, key := ca.issue("server")
+	chain, key := ca.Issue("server")
 	certificates, err := access.NewCertificates(access.TLS{
 		Certificate: write(t, folder, "server.pem", chain), Key: write(t, folder, "server.key", key),
-		ClientCA: write(t, folder, "ca.pem", ca.pem()), Clients: access.ClientsOptional,
+		ClientCA: write(t, folder, "ca.pem", ca.PEM()), Clients: access.ClientsOptional,
 	}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -164,9 +159,9 @@ tokens:
   - {name: both, token: %s, certificate: node, read: ["*"]}`, trainerToken, generatorToken))
 	address := serveFlight(t, p, certificates.Config("h2"))
 	with := func(names ...string) flight.Client {
-		config := &tls.Config{RootCAs: ca.pool()}
+		config := &tls.Config{RootCAs: ca.Pool()}
 		for _, n := range names {
-			config.Certificates = append(config.Certificates, ca.client(n))
+			config.Certificates = append(config.Certificates, ca.Pair(n))
 		}
 		return dial(t, address, config)
 	}
@@ -265,83 +260,6 @@ func TestPagesAcceptAVerifiedCertificate(t *testing.T) {
 			}
 		}
 	}
-}
-
-// authority signs certificates of tests.
-type authority struct {
-	t           *testing.T
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	serial      int64
-}
-
-func newAuthority(t *testing.T, name string) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{t: t, certificate: certificate, key: key, serial: 1}
-}
-
-// issue returns a certificate of a common name for loopback, and its key, as PEM.
-func (a *authority) issue(name string) (chain, key []byte) {
-	a.t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.serial++
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &private.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return asPEM("CERTIFICATE", der), asPEM("PRIVATE KEY", secret)
-}
-
-// client is a certificate of a common name as a TLS client shows it.
-func (a *authority) client(name string) tls.Certificate {
-	a.t.Helper()
-	pair, err := tls.X509KeyPair(a.issue(name))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return pair
-}
-
-func (a *authority) pem() []byte { return asPEM("CERTIFICATE", a.certificate.Raw) }
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.certificate)
-	return pool
-}
-
-func asPEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
 // write puts a file under a folder; a later one of the same name takes its place as a new file.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/service/access"
 )
 
@@ -41,9 +42,9 @@ func shake(t *testing.T, server *tls.Config, client *tls.Config) (name, protocol
 }
 
 func TestACertificateIsReloadedWhenItsFilesChange(t *testing.T) {
-	ca := newAuthority(t, "tests")
+	ca := nettest.NewAuthority(t, "tests")
 	folder := t.TempDir()
-	chain, key := ca.issue("first")
+	chain, key := ca.Issue("first")
 	files := access.TLS{Certificate: write(t, folder, "c.pem", chain), Key: write(t, folder, "k.pem", key)}
 	now := &clock{time.Unix(1000, 0)}
 	certificates, err := access.NewCertificates(files, now.now, nil)
@@ -51,7 +52,7 @@ func TestACertificateIsReloadedWhenItsFilesChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := certificates.Config("h2", "http/1.1")
-	client := &tls.Config{RootCAs: ca.pool(), NextProtos: []string{"h2"}, ServerName: "localhost"}
+	client := &tls.Config{RootCAs: ca.Pool(), NextProtos: []string{"h2"}, ServerName: "localhost"}
 	expect := func(when, want string) {
 		t.Helper()
 		name, protocol, err := shake(t, server, client)
@@ -61,7 +62,7 @@ func TestACertificateIsReloadedWhenItsFilesChange(t *testing.T) {
 	}
 	expect("at first", "first")
 
-	chain, key = ca.issue("second")
+	chain, key = ca.Issue("second")
 	write(t, folder, "c.pem", chain)
 	now.forward(time.Second)
 	expect("when the certificate is new and the key is not", "first")
@@ -70,7 +71,7 @@ func TestACertificateIsReloadedWhenItsFilesChange(t *testing.T) {
 	now.forward(time.Second)
 	expect("when both are new", "second")
 
-	chain, key = ca.issue("third")
+	chain, key = ca.Issue("third")
 	write(t, folder, "c.pem", chain)
 	if certificates.Reload() == nil {
 		t.Error("a certificate was loaded with another's key")
@@ -83,24 +84,24 @@ func TestACertificateIsReloadedWhenItsFilesChange(t *testing.T) {
 }
 
 func TestAttackAClockSteppedBackKeepsNoRevokedAuthority(t *testing.T) {
-	ca, revoked := newAuthority(t, "tests"), newAuthority(t, "revoked")
+	ca, revoked := nettest.NewAuthority(t, "tests"), nettest.NewAuthority(t, "revoked")
 	folder := t.TempDir()
-	chain, key := ca.issue("server")
+	chain, key := ca.Issue("server")
 	now := &clock{time.Unix(1_000_000, 0)}
 	certificates, err := access.NewCertificates(access.TLS{
 		Certificate: write(t, folder, "c.pem", chain), Key: write(t, folder, "k.pem", key),
-		ClientCA: write(t, folder, "ca.pem", append(ca.pem(), revoked.pem()...)),
+		ClientCA: write(t, folder, "ca.pem", append(ca.PEM(), revoked.PEM()...)),
 	}, now.now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := certificates.Config("h2")
-	client := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost",
-		Certificates: []tls.Certificate{revoked.client("node")}}
+	client := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost",
+		Certificates: []tls.Certificate{revoked.Pair("node")}}
 	if _, _, err := shake(t, server, client); err != nil {
 		t.Fatal(err)
 	}
-	write(t, folder, "ca.pem", ca.pem())
+	write(t, folder, "ca.pem", ca.PEM())
 	now.forward(-time.Hour)
 	if _, _, err := shake(t, server, client); err == nil {
 		t.Error("a certificate of an authority that was revoked before the clock went back is accepted")
@@ -108,12 +109,12 @@ func TestAttackAClockSteppedBackKeepsNoRevokedAuthority(t *testing.T) {
 }
 
 func TestClientsMustShowCertificatesThatTheirAuthoritySigned(t *testing.T) {
-	ca, other := newAuthority(t, "tests"), newAuthority(t, "others")
+	ca, other := nettest.NewAuthority(t, "tests"), nettest.NewAuthority(t, "others")
 	folder := t.TempDir()
-	chain, key := ca.issue("server")
+	chain, key := ca.Issue("server")
 	files := access.TLS{
 		Certificate: write(t, folder, "c.pem", chain), Key: write(t, folder, "k.pem", key),
-		ClientCA: write(t, folder, "ca.pem", ca.pem()),
+		ClientCA: write(t, folder, "ca.pem", ca.PEM()),
 	}
 	for _, c := range []struct {
 		clients string
@@ -123,17 +124,17 @@ func TestClientsMustShowCertificatesThatTheirAuthoritySigned(t *testing.T) {
 		{"", nil, false},
 		{access.ClientsRequired, nil, false},
 		{access.ClientsOptional, nil, true},
-		{access.ClientsRequired, pointer(ca.client("node")), true},
-		{access.ClientsOptional, pointer(ca.client("node")), true},
-		{access.ClientsRequired, pointer(other.client("node")), false},
-		{access.ClientsOptional, pointer(other.client("node")), false},
+		{access.ClientsRequired, pointer(ca.Pair("node")), true},
+		{access.ClientsOptional, pointer(ca.Pair("node")), true},
+		{access.ClientsRequired, pointer(other.Pair("node")), false},
+		{access.ClientsOptional, pointer(other.Pair("node")), false},
 	} {
 		files.Clients = c.clients
 		certificates, err := access.NewCertificates(files, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost"}
+		client := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}
 		if c.shown != nil { // shown whether the server's list of authorities asks for it or not
 			client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				return c.shown,
@@ -149,16 +150,16 @@ func TestClientsMustShowCertificatesThatTheirAuthoritySigned(t *testing.T) {
 func pointer[T any](v T) *T { return &v }
 
 func TestTLSBelow12IsRefused(t *testing.T) {
-	ca := newAuthority(t, "tests")
+	ca := nettest.NewAuthority(t, "tests")
 	folder := t.TempDir()
-	chain, key := ca.issue("server")
+	chain, key := ca.Issue("server")
 	certificates, err := access.NewCertificates(access.TLS{Certificate: write(t, folder, "c.pem", chain),
 		Key: write(t, folder, "k.pem", key)}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for version, ok := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
-		client := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost", MinVersion: tls.VersionTLS10,
+		client := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost", MinVersion: tls.VersionTLS10,
 			MaxVersion: version}
 		if _, _, err := shake(t, certificates.Config("h2"), client); (err == nil) != ok {
 			t.Errorf("%s: %v", tls.VersionName(version), err)
@@ -187,9 +188,9 @@ func TestTLSSettingsReportEveryProblem(t *testing.T) {
 	if off := (access.TLS{}); off.On() || off.Validate() != nil {
 		t.Error("no settings are no TLS")
 	}
-	ca := newAuthority(t, "tests")
+	ca := nettest.NewAuthority(t, "tests")
 	folder := t.TempDir()
-	chain, key := ca.issue("server")
+	chain, key := ca.Issue("server")
 	good := access.TLS{Certificate: write(t, folder, "c.pem", chain), Key: write(t, folder, "k.pem", key)}
 	for file, broken := range map[string]access.TLS{
 		"tls.certificate": {Certificate: folder + "/none", Key: good.Key},

@@ -2,17 +2,9 @@ package server_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +15,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/cluster"
+	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -31,48 +24,11 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// certify writes the certificate of an authority, and one for 127.0.0.1 that it signed.
+// certify writes a node's certificate, and that of its authority.
 func certify(t *testing.T) access.TLS {
 	t.Helper()
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	make := func(c, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if parent == nil {
-			parent, signer = c, key
-		}
-		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-		c.SerialNumber = big.NewInt(time.Now().UnixNano())
-		der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		made, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return made, key
-	}
-	authority, signer := make(&x509.Certificate{Subject: pkix.Name{CommonName: "nodes"}, IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
-	node, key := make(&x509.Certificate{Subject: pkix.Name{CommonName: "node"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, authority, signer)
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return access.TLS{Certificate: write("node.pem", "CERTIFICATE", node.Raw), Key: write("key.pem",
-		"EC PRIVATE KEY", secret), ClientCA: write("ca.pem", "CERTIFICATE", authority.Raw), Clients: access.ClientsOptional}
+	certificate, key, ca := nettest.NewAuthority(t, "nodes").Files("node")
+	return access.TLS{Certificate: certificate, Key: key, ClientCA: ca, Clients: access.ClientsOptional}
 }
 
 // Nodes show one another certificates and a secret. One with another authority's certificate, or with another secret,
@@ -87,7 +43,7 @@ func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at := freeAddresses(t, 5)
+	at := nettest.FreeAddresses(t, 5)
 	var log lines
 	folders := make([]string, 5)
 	for i := range folders {

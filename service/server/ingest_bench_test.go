@@ -17,6 +17,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/cluster"
+	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -24,24 +25,10 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// freeAddresses returns addresses of this machine that nobody listens at.
-func freeAddresses(tb testing.TB, n int) (list []string) {
-	tb.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		defer l.Close() // all at the end, so that no two are the same
-		list = append(list, l.Addr().String())
-	}
-	return list
-}
-
 // startCluster starts three nodes in this process and returns their addresses.
 func startCluster(tb testing.TB) (addresses []string) {
 	tb.Helper()
-	peers := freeAddresses(tb, 3)
+	peers := nettest.FreeAddresses(tb, 3)
 	servers, errs := make([]*server.Server, 3), make([]error, 3)
 	var all sync.WaitGroup
 	for i := range servers {
@@ -123,7 +110,7 @@ func ingest(b *testing.B, addresses []string) float64 {
 // publish publishes messages of 64 KB to a replicated stream, and returns megabytes a second.
 func publish(b *testing.B) float64 {
 	b.Helper()
-	at := freeAddresses(b, 3)
+	at := nettest.FreeAddresses(b, 3)
 	var first *natsserver.Server
 	for i := range at {
 		host, port, _ := net.SplitHostPort(at[i])
