@@ -22,6 +22,7 @@ It needs the extra `reprise-rl[ray]`, and this package on every node.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import secrets
@@ -35,7 +36,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ray
 from cryptography import x509
@@ -141,7 +142,7 @@ def start(
 
     Args:
         shards: services, 1 to 256.
-        replicas: with 3 the services form a cluster that keeps each rollout on three nodes (not tested yet).
+        replicas: with 3 the services form a cluster that keeps each rollout on three nodes, in ``data``.
         name: by which `connect` finds them.
         tables: to create, by name: a `Definition`, or its fields; of all shards together.
         data: folder on each node for journals; those of a shard are in ``data/NAME.I``. A shard that restarts where its
@@ -166,12 +167,14 @@ def start(
         raise errors.Invalid(f"shards: {shards}: want 1 to 256")
     if replicas not in (1, 3, 5) or replicas > shards:
         raise errors.Invalid(f"replicas: {replicas}: want 1, 3 or 5, and at most as many as shards ({shards})")
+    if replicas > 1 and data is None:
+        raise errors.Invalid(f"data: None: want a folder on each node for the copies, with replicas={replicas}")
     if cpus <= 0:
         raise errors.Invalid(f"cpus: {cpus}: want more than 0")
     if _parts(name):
         raise _taken(name)
     settings = {"data": None if data is None else str(data), "sync": sync, "memory_bytes": memory}
-    certificate, key = _certificate()
+    certificate, key = _certificate()  # signs those of the shards
     plan = _Plan(name, shards, replicas, settings, list(arguments), timeout, certificate, key,
                  token=secrets.token_hex(32), secret=secrets.token_hex(32))  # fmt: skip
     bundle = {"CPU": cpus, **({"memory": memory} if memory else {}), **(resources or {})}
@@ -326,13 +329,16 @@ class _Shard:
         host = f"[{self._host}]" if ":" in self._host else self._host
         rights = {"name": "ray", "token": plan.token, "read": ["*"], "write": ["*"]}
         settings = {key: value for key, value in plan.settings.items() if value is not None}
+        certificate, key = _certificate((plan.certificate, plan.key), self._host)
         settings |= {
             "listen": f"{host}:0",
             "http": "off",
             "stop_timeout": "5s",
             "tls": {
-                "certificate": private("certificate.pem", plan.certificate),
-                "key": private("key.pem", plan.key),
+                "certificate": private("certificate.pem", certificate),
+                "key": private("key.pem", key),
+                "client_ca": private("authority.pem", plan.certificate),
+                "clients": "optional",
             },
             "tokens": private("tokens.yaml", json.dumps({"tokens": [rights]})),
         }
@@ -343,7 +349,7 @@ class _Shard:
             settings["data"] = str(data)
         if plan.replicas > 1:
             settings["cluster"] = {
-                "node": me, "listen": self._peer, "peers": [peer for peer in peers if peer != self._peer],
+                "node": f"shard-{self._part}", "listen": self._peer, "peers": list(peers),
                 "domain": ray.get_runtime_context().get_node_id(), "replicas": plan.replicas,
                 "secret_file": private("secret", plan.secret)}  # fmt: skip
         elif self._restarted:
@@ -467,18 +473,24 @@ def _free_port(host: str) -> int:
         return port
 
 
-def _certificate() -> tuple[bytes, bytes]:
-    """Return a certificate that vouches for itself, and its key, as PEM."""
+def _certificate(authority: tuple[bytes, bytes] | None = None, host: str = "127.0.0.1") -> tuple[bytes, bytes]:
+    """Return a certificate and its key, as PEM: an authority's, or one that an authority signs for a host."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, SERVER_NAME)])
+    issuer, signer, purpose = name, key, x509.BasicConstraints(ca=True, path_length=0)
+    if authority is not None:
+        signer = cast(ec.EllipticCurvePrivateKey, serialization.load_pem_private_key(authority[1], None))
+        issuer, purpose = x509.load_pem_x509_certificate(authority[0]).subject, x509.BasicConstraints(False, None)
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
+    hosts = [x509.DNSName(SERVER_NAME), x509.IPAddress(ipaddress.ip_address(host))]
     now = datetime.now(timezone.utc)
     certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        x509.CertificateBuilder(issuer, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))  # clocks differ between nodes
         .not_valid_after(now + timedelta(days=3650))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
-        .sign(key, hashes.SHA256())
+        .add_extension(purpose, critical=True)
+        .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        .sign(signer, hashes.SHA256())
     )
     unencrypted = serialization.NoEncryption()
     private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, unencrypted)
