@@ -21,13 +21,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(m.Run()) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // logger shows what nodes log where REPRISE_TEST_LOG is set.
 func logger(node string) *slog.Logger {
 	if os.Getenv("REPRISE_TEST_LOG") == "" {
