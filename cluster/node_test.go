@@ -19,8 +19,6 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-func TestMain(m *testing.M) { os.Exit(m.Run()) }
-
 // logger shows what nodes log where REPRISE_TEST_LOG is set.
 func logger(node string) *slog.Logger {
 	if os.Getenv("REPRISE_TEST_LOG") == "" {
