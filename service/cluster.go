@@ -122,8 +122,11 @@ func (s *Service) Open(name string, text []byte, log journal.Log) error {
 	if err != nil {
 		return err
 	}
-	o := journal.Options{Interval: s.options.Interval, Logger: s.log.With("table", name),
-		Experts: filepath.Join(s.expertsFolder(name), strings.ReplaceAll(log.String(), " ", "-"))}
+	experts, err := s.expertsOf(name, log)
+	if err != nil {
+		return err
+	}
+	o := journal.Options{Interval: s.options.Interval, Logger: s.log.With("table", name), Experts: experts}
 	j, store, found, err := journal.OpenIn(log, o, func() (*replay.Table, error) {
 		return replay.New(s.replayOptions(d))
 	})
@@ -149,9 +152,26 @@ func (s *Service) Open(name string, text []byte, log journal.Log) error {
 	return nil
 }
 
-// expertsFolder is where a table's routed experts are kept, in a folder for each log that it has had.
+// expertsFolder is where a table's routed experts are kept, in a folder named after its log.
 func (s *Service) expertsFolder(table string) string {
 	return filepath.Join(s.options.Data, "experts", table)
+}
+
+// expertsOf returns the folder of a table's routed experts, after removing what an earlier table of that name left.
+func (s *Service) expertsOf(table string, log journal.Log) (string, error) {
+	all, name := s.expertsFolder(table), strings.ReplaceAll(log.String(), " ", "-")
+	left, err := os.ReadDir(all)
+	if err != nil && !os.IsNotExist(err) {
+		return "", err
+	}
+	for _, folder := range left {
+		if folder.Name() != name {
+			if err := os.RemoveAll(filepath.Join(all, folder.Name())); err != nil {
+				return "", err
+			}
+		}
+	}
+	return filepath.Join(all, name), nil
 }
 
 // Close stops serving a table that the cluster gives another node. Its last changes are in the log then, unless this

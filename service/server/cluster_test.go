@@ -134,6 +134,12 @@ func (l *lines) has(what string) bool {
 // loseExperts inserts a rollout with routed experts into a table, and has its owner stop.
 func loseExperts(t *testing.T, s *client.Services, servers []*server.Server, folders []string,
 	log *lines) {
+	const earlier = "a-log-of-another-table-of-that-name"
+	for _, folder := range folders {
+		if err := os.MkdirAll(filepath.Join(folder, "experts", "experts", earlier), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w := wire.Table{Name: "experts", Options: replay.Options{Capacity: 100}}
 	if _, err := s.CreateParts(t.Context(), w, 1); err != nil {
 		t.Fatal(err)
@@ -155,11 +161,16 @@ func loseExperts(t *testing.T, s *client.Services, servers []*server.Server, fol
 		t.Errorf("the owner has the experts %v", got.RoutedExperts)
 	}
 	for i := range servers {
-		if _, err := os.Stat(filepath.Join(folders[i], "experts", "experts")); err == nil { // it is the owner
+		left, err := os.ReadDir(filepath.Join(folders[i], "experts", "experts"))
+		if err == nil && left[0].Name() != earlier { // it is the owner
+			if len(left) != 1 {
+				t.Errorf("it has the experts of %d tables of that name", len(left))
+			}
 			if _, err := servers[i].Stop(); err != nil {
 				t.Error(err)
 			}
 			servers[i] = nil
+			break
 		}
 	}
 	if got := draw(); !slices.Equal(got.Tokens, r.Tokens) || len(got.RoutedExperts) > 0 {
