@@ -159,7 +159,8 @@ func (t *Table) sendRecord(
 			var sent bool
 			answer, sent, err = t.sendOnce(ctx, rec, metadata)
 			unanswered := err != nil && isTransient(decodeError(err))
-			uncertain = unanswered && (uncertain || sent)
+			elsewhere := err != nil && errors.Is(decodeError(err), wire.ErrElsewhere) // says nothing of earlier attempts
+			uncertain = unanswered && (uncertain || sent) || elsewhere && uncertain
 			if unanswered {
 				t.inserts.endAll()
 			}

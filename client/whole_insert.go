@@ -217,7 +217,11 @@ func (w *Whole) send(
 		patience := w.services.options.Patience
 		uncertain := false
 		err := w.on(ctx, in.to, func(t *Table) (err error) {
-			if answers[n], uncertain, err = t.Waiting(w.wait).insertGroups(ctx, part, patience, members); err != nil {
+			before := uncertain // of the node that had the part
+			answers[n], uncertain, err = t.Waiting(w.wait).insertGroups(ctx, part, patience, members)
+			if err != nil {
+				moving := errors.Is(err, wire.ErrElsewhere) || errors.Is(err, ErrUnreachable)
+				uncertain = uncertain || before && moving
 				return err
 			}
 			return share(answers[n].IDs, in.to.number, members, func(j int, ids []uint64) { way[in.members[j]].ids = ids })

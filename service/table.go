@@ -399,15 +399,15 @@ func (t *table) journalError(err error) error {
 		return err
 	case errors.Is(err, journal.ErrClosed) && t.service.stopping():
 		return errClosing()
-	case errors.Is(err, journal.ErrClosed) && t.dropped.Load():
-		return t.service.elsewhere(t.Name)
+	case errors.Is(err, journal.ErrClosed) && t.dropped.Load() && t.service.options.Cluster == nil:
+		return notFound(t.Name)
 	}
 	if errors.Is(err, journal.ErrNoSpace) {
 		return wire.Errorf(wire.DiskFull, "journal: %s; it is not known to be on disk: repeat the call, under its "+
 			"batch_id if it has one", err)
 	}
-	if t.service.options.Cluster != nil {
-		return wire.ElsewhereError("", "table %q: this node gives it to another: %s: retry", t.Name, err)
+	if t.service.options.Cluster != nil { // not Elsewhere: what was to be written may be in the log
+		return wire.Errorf(wire.Closing, "table %q: this node gives it to another: %s: retry", t.Name, err)
 	}
 	return wire.Errorf(wire.Failed, "journal: %s", err)
 }
