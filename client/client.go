@@ -36,6 +36,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -377,17 +378,9 @@ func (c *Client) retry(ctx context.Context, wait time.Duration, call func(contex
 }
 
 func (c *Client) retryFor(ctx context.Context, patience, wait time.Duration, call func(context.Context) error) error {
-	return c.retryWhile(ctx, func() time.Duration { return patience }, wait, call)
-}
-
-// retryWhile asks after each attempt how long the calls may take in all.
-func (c *Client) retryWhile(
-	ctx context.Context, atMost func() time.Duration, wait time.Duration, call func(context.Context) error,
-) error {
 	began := time.Now()
 	for attempt := 0; ; attempt++ {
 		err := c.attempt(ctx, wait, call)
-		patience := atMost()
 		switch {
 		case err == nil:
 			return nil
@@ -443,18 +436,11 @@ func decodeError(err error) error {
 
 // isTransient reports whether an error says nothing about the request, only that the request or its answer got lost.
 func isTransient(err error) bool {
-	if errors.Is(err, wire.ErrClosing) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.DeadlineExceeded) {
+	if isAny(err, wire.ErrClosing, wire.ErrInterrupted, io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded) {
 		return true
 	}
-	for _, answered := range []error{
-		rollout.ErrFull, rollout.ErrStarved, rollout.ErrAhead, rollout.ErrInvalid, rollout.ErrNoLease,
-		wire.ErrNotFound, wire.ErrExists, wire.ErrDenied, wire.ErrTooLarge, wire.ErrDiskFull,
-		wire.ErrElsewhere,
-	} {
-		if errors.Is(err, answered) {
-			return false
-		}
+	if isRefusal(err) || isAny(err, wire.ErrDiskFull, wire.ErrElsewhere) {
+		return false
 	}
 	switch status.Code(err) {
 	// Canceled and DeadlineExceeded of the attempt or the other side
@@ -462,4 +448,14 @@ func isTransient(err error) bool {
 		return true
 	}
 	return false
+}
+
+// isRefusal reports whether an error is the service's answer that it did not carry the call out, whoever tries.
+func isRefusal(err error) bool {
+	return isAny(err, rollout.ErrFull, rollout.ErrStarved, rollout.ErrAhead, rollout.ErrInvalid, rollout.ErrNoLease,
+		wire.ErrNotFound, wire.ErrExists, wire.ErrDenied, wire.ErrTooLarge)
+}
+
+func isAny(err error, these ...error) bool {
+	return slices.ContainsFunc(these, func(e error) bool { return errors.Is(err, e) })
 }

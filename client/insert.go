@@ -51,14 +51,13 @@ func idsOf(answer wire.InsertAnswer) []rollout.ID {
 // InsertGroups is [Table.Insert] with all options and the whole answer, which says how many rollouts were too old for
 // the table's max_staleness and left at once.
 func (t *Table) InsertGroups(ctx context.Context, o Insertion, groups ...rollout.Group) (wire.InsertAnswer, error) {
-	answer, _, err := t.insertGroups(ctx, o, t.client.options.Patience, groups)
+	answer, _, err := t.insertGroups(ctx, o, groups)
 	return answer, err
 }
 
-// insertGroups tries for so long to get an answer to what was sent. uncertain reports, beside an error, that no answer
-// came: the groups have entered or not.
+// insertGroups reports as uncertain, beside an error, that groups were sent and no answer came: they may have entered.
 func (t *Table) insertGroups(
-	ctx context.Context, o Insertion, patience time.Duration, groups []rollout.Group,
+	ctx context.Context, o Insertion, groups []rollout.Group,
 ) (answer wire.InsertAnswer, uncertain bool, err error) {
 	if len(groups) == 0 {
 		return wire.InsertAnswer{}, false, nil
@@ -78,7 +77,7 @@ func (t *Table) insertGroups(
 		return wire.InsertAnswer{}, false, t.failed("insert", err)
 	}
 	defer rec.Release()
-	answer, uncertain, err = t.sendRecord(ctx, o, patience, rec)
+	answer, uncertain, err = t.sendRecord(ctx, o, rec)
 	if errors.Is(err, rollout.ErrInvalid) || errors.Is(err, wire.ErrNotFound) {
 		t.forgetSchema() // the table may be another than the one whose schema is known
 	}
@@ -140,14 +139,8 @@ func (t *Table) forgetSchema() {
 
 // sendRecord inserts a record batch: it waits while the table is full, and retries when the connection breaks.
 func (t *Table) sendRecord(
-	ctx context.Context, o Insertion, patience time.Duration, rec arrow.RecordBatch,
+	ctx context.Context, o Insertion, rec arrow.RecordBatch,
 ) (answer wire.InsertAnswer, uncertain bool, err error) {
-	atMost := func() time.Duration {
-		if uncertain {
-			return patience
-		}
-		return t.client.options.Patience
-	}
 	err = t.waitOut(ctx, rollout.ErrFull, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
 		metadata, err := json.Marshal(wire.InsertRequest{BatchID: o.BatchID, GroupSize: o.GroupSize, Grant: o.Grant,
@@ -155,13 +148,17 @@ func (t *Table) sendRecord(
 		if err != nil {
 			return err
 		}
-		return t.client.retryWhile(ctx, atMost, wait, func(ctx context.Context) (err error) {
+		return t.client.retry(ctx, wait, func(ctx context.Context) (err error) {
 			var sent bool
 			answer, sent, err = t.sendOnce(ctx, rec, metadata)
-			unanswered := err != nil && isTransient(decodeError(err))
-			elsewhere := err != nil && errors.Is(decodeError(err), wire.ErrElsewhere) // says nothing of earlier attempts
-			uncertain = unanswered && (uncertain || sent) || elsewhere && uncertain
-			if unanswered {
+			decoded := decodeError(err)
+			switch {
+			case err == nil || isRefusal(decoded):
+				uncertain = false
+			case !isAny(decoded, wire.ErrClosing, wire.ErrElsewhere): // which say nothing of earlier attempts
+				uncertain = uncertain || sent
+			}
+			if err != nil && isTransient(decoded) {
 				t.inserts.endAll()
 			}
 			return err

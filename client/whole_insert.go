@@ -91,11 +91,11 @@ func (w *Whole) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 	for began := time.Now(); ; {
 		sent := w.send(ctx, o, parts, way, groups, &answer)
 		var first error
-		unreached, over := false, false
+		unreached, waits, over := false, !sent, false
 		for i := range groups {
 			if g := way[i]; g.ids == nil {
 				first = cmp.Or(first, g.err)
-				unreached = true
+				unreached, waits = true, waits || g.uncertain
 				over = over || !errors.Is(g.err, ErrUnreachable)
 			}
 		}
@@ -111,7 +111,7 @@ func (w *Whole) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 			}
 			answer.Version = max(answer.Version, int32(w.version)) // without an answer of today, if it is a repeat
 			return answer, nil
-		case over, !sent && !w.services.rest(ctx, began):
+		case over, waits && !w.services.rest(ctx, began):
 			return answer, w.failed("insert", w.partial(o.BatchID, chosen, way, len(groups), first))
 		}
 	}
@@ -175,6 +175,13 @@ func (w *Whole) send(
 	}
 	var list []*insertion
 	byID := make(map[string]*insertion)
+	ready := make(map[int]bool) // of parts, each asked once, so that groups of one preference stay together
+	isReady := func(k int) bool {
+		if _, asked := ready[k]; !asked {
+			ready[k] = w.ready(ctx, parts[k]) == nil
+		}
+		return ready[k]
+	}
 	for i := range groups {
 		g := way[i]
 		if g.ids != nil {
@@ -182,7 +189,7 @@ func (w *Whole) send(
 		}
 		if !g.uncertain {
 			g.next = 0
-			for g.next < len(parts) && w.ready(ctx, parts[g.order[g.next]]) != nil {
+			for g.next < len(parts) && !isReady(g.order[g.next]) {
 				g.next++
 			}
 			if g.next == len(parts) {
@@ -214,21 +221,17 @@ func (w *Whole) send(
 		for j, i := range in.members {
 			members[j] = groups[i]
 		}
-		patience := w.services.options.Patience
-		uncertain := false
+		uncertain := way[in.members[0]].uncertain // as all of them are
 		err := w.on(ctx, in.to, func(t *Table) (err error) {
-			before := uncertain // of the node that had the part
-			answers[n], uncertain, err = t.Waiting(w.wait).insertGroups(ctx, part, patience, members)
-			if err != nil {
-				moving := errors.Is(err, wire.ErrElsewhere) || errors.Is(err, ErrUnreachable)
-				uncertain = uncertain || before && moving
+			var lost bool
+			if answers[n], lost, err = t.Waiting(w.wait).insertGroups(ctx, part, members); err != nil {
+				uncertain = lost || uncertain && !isRefusal(err)
 				return err
 			}
 			return share(answers[n].IDs, in.to.number, members, func(j int, ids []uint64) { way[in.members[j]].ids = ids })
 		})
-		unanswered := errors.Is(err, ErrUnreachable) || ctx.Err() != nil
 		for _, i := range in.members {
-			way[i].err, way[i].uncertain = err, err != nil && (uncertain || way[i].uncertain && unanswered)
+			way[i].err, way[i].uncertain = err, err != nil && uncertain
 		}
 	})
 	for _, a := range answers {

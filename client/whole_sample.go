@@ -326,10 +326,8 @@ func firstOf(errs []error) (first error) {
 }
 
 func ignoring(err error, these ...error) error {
-	for _, e := range these {
-		if errors.Is(err, e) {
-			return nil
-		}
+	if isAny(err, these...) {
+		return nil
 	}
 	return err
 }

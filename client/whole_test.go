@@ -31,6 +31,10 @@ type node struct {
 	options service.Options
 	at      string // host:port
 	stop    func()
+
+	mu     sync.Mutex
+	answer error   // instead of the next answer to an insertion, which enters all the same
+	refuse []error // then of the streams of insertions, before anything is read
 }
 
 func (n *node) address() string { return "grpc://" + n.at }
@@ -47,13 +51,49 @@ func (n *node) start() {
 		n.t.Fatal(err)
 	}
 	n.at = l.Addr().String()
-	g := grpc.NewServer(s.GRPCOptions(nil)...)
+	g := grpc.NewServer(append(s.GRPCOptions(nil), grpc.ChainStreamInterceptor(n.spoil))...)
 	s.Register(g)
 	go g.Serve(l)
 	n.stop = sync.OnceFunc(func() {
 		g.Stop() // first, so that callers are cut off in the middle
 		s.Stop(context.Background())
 	})
+}
+
+// spoil has insertions answered with the errors that are set.
+func (n *node) spoil(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if !strings.HasSuffix(info.FullMethod, "/DoPut") {
+		return next(server, s)
+	}
+	n.mu.Lock()
+	if n.answer == nil && len(n.refuse) > 0 {
+		err := n.refuse[0]
+		n.refuse = n.refuse[1:]
+		n.mu.Unlock()
+		return wire.ToGRPC(err)
+	}
+	n.mu.Unlock()
+	spoiled := &spoiledAnswer{ServerStream: s, node: n}
+	err := next(server, spoiled)
+	if spoiled.err != nil {
+		return wire.ToGRPC(spoiled.err)
+	}
+	return err
+}
+
+type spoiledAnswer struct {
+	grpc.ServerStream
+	node *node
+	err  error
+}
+
+func (s *spoiledAnswer) SendMsg(m any) error {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	if s.err, s.node.answer = s.node.answer, nil; s.err != nil {
+		return s.err
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 // nodes starts services; with journals where durable.
@@ -371,6 +411,82 @@ func TestAnInsertionThatFindsOnePartFullCompletesOnceThereIsRoom(t *testing.T) {
 	}
 }
 
+func TestAGroupThatMayHaveEnteredGoesToNoOtherPart(t *testing.T) {
+	t.Parallel()
+	elsewhere, closing := wire.ElsewhereError("", "nobody has it"), wire.Errorf(wire.Closing, "stopping")
+	for _, c := range []struct {
+		answer error
+		ends   bool // the call
+	}{
+		{wire.Errorf(wire.Interrupted, "stopped"), false},
+		{wire.Errorf(wire.DiskFull, "perhaps not on disk"), true},
+		{wire.Errorf(wire.Failed, "broken journal"), true},
+	} {
+		list, _, w := inParts(t, 2, wire.Table{}, client.AllOptions{})
+		ctx := t.Context()
+		groups := some(1, 2, "a")
+		home := split.Order(split.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]
+		n := list[home]
+		n.mu.Lock()
+		n.answer = c.answer
+		n.refuse = append([]error{elsewhere}, slices.Repeat([]error{closing}, 12)...) // until it counts as down
+		n.mu.Unlock()
+		ids, err := w.InsertOnce(ctx, "once", groups...)
+		var partial *client.InsertError
+		if c.ends {
+			if !errors.As(err, &partial) || !slices.Equal(partial.Uncertain, []int{0}) {
+				t.Fatalf("%v: %v", c.answer, err)
+			}
+			n.stop()
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			if _, err = w.InsertOnce(short, "once", groups...); !errors.As(err, &partial) {
+				t.Errorf("%v: repeated while its part was down: %v", c.answer, err)
+			}
+			cancel()
+			n.start()
+			ids, err = w.InsertOnce(ctx, "once", groups...)
+		}
+		mustNot(t, err)
+		present, err := w.Len(ctx)
+		mustNot(t, err)
+		part, _ := split.Cut(uint64(ids[0]))
+		if len(ids) != 2 || part != home || present != 2 {
+			t.Errorf("%v: %d rollouts of 2 are in, with ids %v, of part %d", c.answer, present, ids, home)
+		}
+		if n.mu.Lock(); n.answer != nil || len(n.refuse) > 0 {
+			t.Errorf("%v: it was not asked %d times more", c.answer, len(n.refuse))
+		}
+		n.mu.Unlock()
+	}
+}
+
+func TestAnInsertionWithoutAnAnswerEndsWithThePatience(t *testing.T) {
+	t.Parallel()
+	list, _, _ := inParts(t, 2, wire.Table{}, client.AllOptions{})
+	w := dialAll(t, list, client.AllOptions{Options: client.Options{Patience: time.Second}}).Table("lab")
+	ctx := t.Context()
+	groups := some(1, 1, "a")
+	n := list[split.Order(split.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]]
+	interrupted := wire.Errorf(wire.Interrupted, "stopped")
+	n.mu.Lock()
+	n.answer, n.refuse = interrupted, slices.Repeat([]error{interrupted}, 10_000)
+	n.mu.Unlock()
+	began := time.Now()
+	_, err := w.InsertOnce(ctx, "once", groups...)
+	var partial *client.InsertError
+	if !errors.As(err, &partial) || !slices.Equal(partial.Uncertain, []int{0}) || time.Since(began) > 20*time.Second {
+		t.Fatalf("after %v: %v", time.Since(began), err)
+	}
+	n.mu.Lock()
+	n.refuse = nil
+	n.mu.Unlock()
+	_, err = w.InsertOnce(ctx, "once", groups...)
+	mustNot(t, err)
+	if present, err := w.Len(ctx); err != nil || present != 1 {
+		t.Errorf("%d present, %v", present, err)
+	}
+}
+
 // Random operations by one program, while services go down and come back with their journals: every rollout enters
 // once, whatever is repeated, and every draw is counted as it was settled.
 func TestATableInPartsKeepsItsBooksWhateverGoesDown(t *testing.T) {
@@ -393,6 +509,26 @@ func books(t *testing.T, seed uint64, scope client.Scope) {
 	inserted, used, returned, version := 0, 0, 0, rollout.Version(0)
 	ids := make(map[rollout.ID]string)
 	down := -1
+	insert := func(name string, groups []rollout.Group) []rollout.ID {
+		for range 20 {
+			short, cancel := context.WithTimeout(ctx, 5*time.Second)
+			got, err := w.InsertOnce(short, name, groups...)
+			cancel()
+			if err == nil {
+				return got
+			}
+			var partial *client.InsertError
+			if !errors.As(err, &partial) && short.Err() == nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if down >= 0 { // it may have it: written to a connection that was cut
+				list[down].start()
+				down = -1
+			}
+		}
+		t.Fatalf("seed %d: %s does not enter", seed, name)
+		return nil
+	}
 	for step := range 120 {
 		switch op := r.IntN(10); {
 		case op < 4:
@@ -400,8 +536,7 @@ func books(t *testing.T, seed uint64, scope client.Scope) {
 			groups := some(1+r.IntN(6), 1+r.IntN(3), name)
 			var first []rollout.ID
 			for again := range 1 + r.IntN(3) {
-				got, err := w.InsertOnce(ctx, name, groups...)
-				mustNot(t, err)
+				got := insert(name, groups)
 				if again > 0 && !slices.Equal(got, first) {
 					t.Fatalf("seed %d: repeated, %s got other ids: %v after %v", seed, name, got, first)
 				}

@@ -16,8 +16,9 @@ func TestPoolComputesWhatIsNeededFirstWithinItsLimit(t *testing.T) {
 	defer p.close()
 	var spent time.Duration
 	var order []float64 // written by one work at a time
-	release := make(chan struct{})
-	first := p.submit(9, &spent, func(context.Context) error { <-release; return nil })
+	begun, release := make(chan struct{}), make(chan struct{})
+	first := p.submit(9, &spent, func(context.Context) error { close(begun); <-release; return nil })
+	<-begun
 	var works []*work
 	for _, due := range []float64{5, 3, 8, 3.5, 1} {
 		works = append(works,

@@ -30,7 +30,7 @@ func (s *Service) guard(
 	defer context.AfterFunc(s.cut, cancel)()
 	err = s.recovered(info.FullMethod, func() error { return next(server, guarded{stream, ctx}) })
 	if s.cut.Err() != nil && status.Code(err) == codes.Canceled && stream.Context().Err() == nil {
-		return wire.ToGRPC(errClosing())
+		return wire.ToGRPC(errInterrupted())
 	}
 	if _, isStatus := status.FromError(err); !isStatus {
 		return wire.ToGRPC(err)

@@ -117,7 +117,7 @@ func TestAttackAStopCutsOffWhateverIsRunning(t *testing.T) {
 			if sum.Left != 1 || !errors.Is(err, context.Canceled) {
 				t.Errorf("%+v, %v", sum, err)
 			}
-			if err := <-answered; wire.CodeOf(err) != wire.Closing {
+			if err := <-answered; wire.CodeOf(err) != wire.Interrupted {
 				t.Errorf("the call got %v", err)
 			}
 			v.grpc.GracefulStop()

@@ -243,7 +243,8 @@ func (x *sampleStream) handle(text []byte) error {
 	defer x.service.requests.end()
 	err := x.serve(&req, began)
 	code := wire.CodeOf(err)
-	if err != nil && x.ctx.Err() == nil && (code.Retryable() && code != wire.Closing || code == wire.NoLease) {
+	ends := code == wire.Closing || code == wire.Interrupted
+	if err != nil && x.ctx.Err() == nil && (code.Retryable() && !ends || code == wire.NoLease) {
 		x.service.counts.failed(err)
 		return x.sendInfo(wire.StatusOf(err))
 	}

@@ -502,6 +502,11 @@ func errClosing() error {
 	return wire.Errorf(wire.Closing, "the service is stopping: connect again once it is back")
 }
 
+func errInterrupted() error {
+	return wire.Errorf(wire.Interrupted, "the service stopped during the call: repeat it once the service is back, "+
+		"under its batch_id or request_id if it has one")
+}
+
 // requests counts the requests in flight, which a stop waits for. A stream that waits for its caller has none.
 type requests struct {
 	mu     sync.Mutex

@@ -398,7 +398,7 @@ func (t *table) journalError(err error) error {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, journal.ErrClosed) && t.service.stopping():
-		return errClosing()
+		return errInterrupted()
 	case errors.Is(err, journal.ErrClosed) && t.dropped.Load() && t.service.options.Cluster == nil:
 		return notFound(t.Name)
 	}
@@ -406,8 +406,9 @@ func (t *table) journalError(err error) error {
 		return wire.Errorf(wire.DiskFull, "journal: %s; it is not known to be on disk: repeat the call, under its "+
 			"batch_id if it has one", err)
 	}
-	if t.service.options.Cluster != nil { // not Elsewhere: what was to be written may be in the log
-		return wire.Errorf(wire.Closing, "table %q: this node gives it to another: %s: retry", t.Name, err)
+	if t.service.options.Cluster != nil {
+		return wire.Errorf(wire.Interrupted, "table %q: this node gives it to another: %s: repeat the call, under its "+
+			"batch_id if it has one", t.Name, err)
 	}
 	return wire.Errorf(wire.Failed, "journal: %s", err)
 }

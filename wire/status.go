@@ -29,13 +29,17 @@ const (
 	Unauthenticated Code = "unauthenticated" // no token, or an unknown one
 	Denied          Code = "denied"          // the token lacks the right
 	TooLarge        Code = "too_large"       // a message above the limit
-	Closing         Code = "closing"         // the service is stopping: retry elsewhere or later
+	Closing         Code = "closing"         // the service is stopping and did nothing: retry elsewhere or later
 	DiskFull        Code = "disk_full"       // the disk has no space left: retry once it has
 	Failed          Code = "failed"          // the service failed: the disk, or a defect
 
 	// another service owns the table now, at the address that [AddressOf] returns: ask there; without an address nobody
 	// does: retry
 	Elsewhere Code = "elsewhere"
+
+	// the service stopped, or lost the table to another, during the call, which may have been carried out: repeat it
+	// under its id
+	Interrupted Code = "interrupted"
 )
 
 // Errors that those codes become in Go, beside rollout.ErrFull and its kin. ErrDenied is also Unauthenticated.
@@ -47,6 +51,8 @@ var (
 	ErrTooLarge  = errors.New("message is too large")
 	ErrDiskFull  = errors.New("the disk of the service is full")
 	ErrElsewhere = errors.New("another service owns the table")
+
+	ErrInterrupted = errors.New("the call was interrupted")
 )
 
 type kind struct {
@@ -71,13 +77,14 @@ func kinds() []kind {
 		{Closing, codes.Unavailable, ErrClosing},
 		{DiskFull, codes.Unavailable, ErrDiskFull},
 		{Elsewhere, codes.Unavailable, ErrElsewhere},
+		{Interrupted, codes.Unavailable, ErrInterrupted},
 		{Failed, codes.Internal, nil},
 	}
 }
 
 // Retryable reports whether the same request may succeed later.
 func (c Code) Retryable() bool {
-	return slices.Contains([]Code{Full, Starved, Ahead, Closing, DiskFull, Elsewhere}, c)
+	return slices.Contains([]Code{Full, Starved, Ahead, Closing, DiskFull, Elsewhere, Interrupted}, c)
 }
 
 // codedError is an error with a code.

@@ -33,6 +33,7 @@ func TestErrorsSurviveGRPC(t *testing.T) {
 		{Errorf(Denied, "read only"), Denied, codes.PermissionDenied, ErrDenied},
 		{Errorf(Closing, "stopping"), Closing, codes.Unavailable, ErrClosing},
 		{Errorf(DiskFull, "disk of data"), DiskFull, codes.Unavailable, ErrDiskFull},
+		{Errorf(Interrupted, "stopping"), Interrupted, codes.Unavailable, ErrInterrupted},
 		{fmt.Errorf("inserting: %w", Errorf(Invalid, "name: bad")), Invalid, codes.InvalidArgument, rollout.ErrInvalid},
 		{errors.New("disk"), Failed, codes.Internal, nil},
 	} {
@@ -52,7 +53,7 @@ func TestErrorsSurviveGRPC(t *testing.T) {
 			t.Errorf("%v came back from JSON as %v", c.err, back.Err())
 		}
 		if retry := c.code == Full || c.code == Starved || c.code == Ahead ||
-			c.code == Closing || c.code == DiskFull; c.code.Retryable() != retry {
+			c.code == Closing || c.code == DiskFull || c.code == Interrupted; c.code.Retryable() != retry {
 			t.Errorf("%s: retryable is %v", c.code, c.code.Retryable())
 		}
 	}

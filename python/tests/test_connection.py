@@ -67,18 +67,19 @@ def test_a_code_within_a_message_is_not_taken_for_the_code() -> None:
 
 
 def test_a_call_is_repeated_while_the_service_is_away(fake: Fake, scripted: reprise.Table) -> None:
-    fake.answer = raising(flight.FlightUnavailableError("gone"), flight.FlightUnavailableError("closing: it stops"))
+    fake.answer = raising(*map(flight.FlightUnavailableError, ("gone", "closing: it stops", "interrupted: it stopped")))
     assert scripted.advance(5).version == 5
-    assert fake.actions == [("advance", {"table": "t", "version": 5})] * 3
+    assert fake.actions == [("advance", {"table": "t", "version": 5})] * 4
 
 
 def test_what_would_count_twice_is_not_repeated(fake: Fake, scripted: reprise.Table) -> None:
     for call in (lambda: scripted.abandon(3, 1), lambda: scripted.prompts_next(8), lambda: scripted.report([1], [0])):
-        fake.actions.clear()
-        fake.answer = raising(flight.FlightUnavailableError("connection reset"))
-        with pytest.raises(reprise.Unavailable):
-            call()
-        assert len(fake.actions) == 1
+        for why in ("connection reset", "interrupted: it stopped"):
+            fake.actions.clear()
+            fake.answer = raising(flight.FlightUnavailableError(why))
+            with pytest.raises(reprise.Unavailable):
+                call()
+            assert len(fake.actions) == 1
 
 
 def test_an_insertion_is_repeated_under_the_same_name(fake: Fake, scripted: reprise.Table) -> None:

@@ -579,6 +579,9 @@ def interrupted(
             after(wire)
             calling.join()
             wire.mute.clear()
+            if wire.refuses.is_set():  # however long the part is away, nothing goes to the other in its place
+                with pytest.raises(reprise.Unavailable, match="repeat the insertion with batch_id='second'"):
+                    table.insert(columns, batch_id="second", timeout=2)
             wire.refuses.clear()
             deadline = time.monotonic() + 20
             while table.down and time.monotonic() < deadline:

@@ -217,7 +217,7 @@ _CODES: dict[str, type[Error]] = {
         Invalid, Full, Starved, Ahead, NoLease, NotFound, Exists, Unauthenticated, Denied, TooLarge, Closing, DiskFull,
         Elsewhere, Failed,
     )
-}  # fmt: skip
+} | {"interrupted": Unavailable}  # fmt: skip
 
 _TRANSPORT: list[tuple[type[Exception], type[Error]]] = [
     (flight.FlightUnavailableError, Unavailable),

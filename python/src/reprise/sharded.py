@@ -256,7 +256,8 @@ class Table(table.Table):
         self._random: np.random.Generator | None = None
         self._led: int | None = None  # the version, if this client was the last to set it
         self._told: tuple[str, ...] = ()  # addresses that the last warning said are down
-        self._ways: OrderedDict[str, bytes] = OrderedDict()  # by batch id, the step of its way that each group took
+        # By batch id and group: the step of its way that it took, and whether it may be in that part.
+        self._ways: OrderedDict[str, tuple[list[int], Array]] = OrderedDict()
         self._state = threading.Lock()  # guards the last four
 
     def __repr__(self) -> str:
@@ -450,9 +451,11 @@ class Table(table.Table):
             granter = cut(grant)[0]
             ways = [sorted(way, key=lambda part: part != granter) for way in ways]
         with self._state:
-            known = self._ways.get(batch_id, b"")
+            known = self._ways.get(batch_id)
         # By group, which part of its way it takes. A repetition takes those of the first, whatever was down then.
-        steps = list(known) if len(known) == len(ways) else [0] * len(ways)
+        steps, stays = [0] * len(ways), np.zeros(len(ways), bool)
+        if known is not None and len(known[0]) == len(ways):
+            steps, stays = list(known[0]), known[1].copy()
         entered = np.zeros(len(ways), bool)
         counts = np.ones(len(batch), np.int64)  # ids of each row
         if self._definition.get("unit") == "step" and "turns" in batch.schema.names:
@@ -474,19 +477,25 @@ class Table(table.Table):
         while True:
             self.up(deadline.left(), JUST_NOW)
             up = {part.number: part for part in self.reachable()}
-            for i, way in enumerate(ways):
-                if not entered[i] and way[steps[i]] not in up:
-                    steps[i] = next(step for step, part in enumerate(way) if part in up)
             paths: dict[tuple[int, ...], list[int]] = {}
+            problem: errors.Error | None = None
             for i in np.flatnonzero(~entered).tolist():
-                paths.setdefault(tuple(ways[i][: steps[i] + 1]), []).append(i)
+                way = ways[i]
+                if way[steps[i]] not in up:
+                    if stays[i]:
+                        problem = None if deadline.left() > 0 else self.parts[way[steps[i]]].why
+                        continue
+                    steps[i] = next(step for step, part in enumerate(way) if part in up)
+                paths.setdefault(tuple(way[: steps[i] + 1]), []).append(i)
+            before = stays.copy()
+            for some in paths.values():
+                stays[some] = True
             with self._state:
-                self._ways[batch_id] = bytes(steps)
+                self._ways[batch_id] = steps, stays
                 while len(self._ways) > REMEMBERED:
                     self._ways.popitem(last=False)
             asked = [(up[path[-1]], np.flatnonzero(np.isin(groups, some))) for path, some in paths.items()]
             calls = [partial(insert, path, part, rows) for path, (part, rows) in zip(paths, asked)]
-            problem: errors.Error | None = None
             for (part, rows), outcome in zip(asked, self._client.each(calls)):
                 if not isinstance(outcome, errors.Error):
                     part.found()
@@ -496,6 +505,10 @@ class Table(table.Table):
                     late, note = late + outcome.get("too_old", 0), outcome.get("note", note)
                     continue
                 elsewhere = isinstance(outcome, errors.NotFound) and len(self.parts) > 1
+                if not isinstance(outcome, (*DOWN, errors.DiskFull, errors.Failed)):
+                    stays[groups[rows]] = False
+                elif not outcome.sent:
+                    stays[groups[rows]] = before[groups[rows]]
                 if elsewhere or isinstance(outcome, DOWN):
                     part.lost(outcome)
                     # It goes to the next part, or in a cluster to whoever owns this one now and knows what entered.
@@ -507,7 +520,7 @@ class Table(table.Table):
                 raise self._partial(problem, batch_id, np.flatnonzero(entered[groups]))
             if entered.all():
                 return {"ids": ids, "too_old": late, "note": note}
-            if self._client.clustered:
+            if self._client.clustered or not asked:
                 self._connection.rest(FIRST_PAUSE)
 
     def _groups(self, batch: pa.RecordBatch, size: int) -> Array:
