@@ -22,8 +22,8 @@ const writerHeader = "Reprise-Writer"
 
 const (
 	// appendPatience is how long an owner goes on trying to append while it makes no progress. A stream without a
-	// leader elects one within 9 s.
-	appendPatience = 12 * time.Second
+	// leader has one before, unless an election fails.
+	appendPatience = 6 * time.Second
 	// publishWindow is how many messages are under way to the stream at once.
 	publishWindow = 48
 	// ackTimeout is how long to wait for an acknowledgement before asking what the stream has.
