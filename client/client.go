@@ -132,6 +132,8 @@ type Client struct {
 
 	mu     sync.Mutex // guards what follows
 	tables map[string]*shared
+	calls  context.Context // ends with those in flight
+	endAll context.CancelFunc
 }
 
 // Dial connects to a service at grpc://host:port, grpc+tls://host:port or grpc+unix:///path/of/socket and waits for its
@@ -158,6 +160,7 @@ func newClient(address string, o Options) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{address: a, options: o.withDefaults(), tables: make(map[string]*shared)}
+	c.calls, c.endAll = context.WithCancel(context.Background())
 	var random [8]byte
 	rand.Read(random[:]) // never fails
 	c.id = binary.LittleEndian.Uint64(random[:])
@@ -408,9 +411,24 @@ func (c *Client) retryFor(ctx context.Context, patience, wait time.Duration, cal
 
 // attempt calls once, with a deadline.
 func (c *Client) attempt(ctx context.Context, wait time.Duration, call func(context.Context) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	defer context.AfterFunc(c.calls, func() { end(errSilent) })()
+	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, wait+c.options.CallTimeout)
 	defer cancel()
 	return decodeError(call(ctx))
+}
+
+// errSilent is the error of attempts that [Client.cut] ended.
+var errSilent = errors.New("the service does not answer")
+
+// cut ends the attempts in flight, as if the connection had been lost.
+func (c *Client) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endAll()
+	c.calls, c.endAll = context.WithCancel(context.Background())
 }
 
 // pause returns how long to rest after an attempt: twice as long after each, less a random share, so that clients do
@@ -436,7 +454,8 @@ func decodeError(err error) error {
 
 // isTransient reports whether an error says nothing about the request, only that the request or its answer got lost.
 func isTransient(err error) bool {
-	if isAny(err, wire.ErrClosing, wire.ErrInterrupted, io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded) {
+	if isAny(err, wire.ErrClosing, wire.ErrInterrupted, errSilent, io.EOF, io.ErrUnexpectedEOF,
+		context.DeadlineExceeded) {
 		return true
 	}
 	if isRefusal(err) || isAny(err, wire.ErrDiskFull, wire.ErrElsewhere) {

@@ -144,6 +144,19 @@ type cutter struct {
 	cuts     atomic.Uint64
 	whole    atomic.Bool // cut no more
 	wait     sync.WaitGroup
+	silent   sync.RWMutex // nothing passes while it is locked, as through a cable that was pulled
+}
+
+// Write waits while the cutter is silent.
+func (w throughCutter) Write(b []byte) (int, error) {
+	w.silent.RLock()
+	defer w.silent.RUnlock()
+	return w.Conn.Write(b)
+}
+
+type throughCutter struct {
+	net.Conn
+	silent *sync.RWMutex
 }
 
 func newCutter(t *testing.T, service string, seed uint64) (*cutter, string) {
@@ -181,11 +194,12 @@ func (c *cutter) pass(from, to net.Conn, bytes int64) {
 	c.wait.Go(func() {
 		defer from.Close()
 		defer to.Close()
-		if _, err := io.CopyN(to, from, bytes); err != nil {
+		out := throughCutter{to, &c.silent}
+		if _, err := io.CopyN(out, from, bytes); err != nil {
 			return
 		}
 		if c.whole.Load() {
-			io.Copy(to, from)
+			io.Copy(out, from)
 			return
 		}
 		c.cuts.Add(1)

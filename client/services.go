@@ -206,14 +206,14 @@ func (s *Services) Drop(ctx context.Context, name string) error {
 
 // locate asks where the parts of a table are. Outside a cluster they are at the addresses given, and nil is returned.
 func (s *Services) locate(ctx context.Context, name string) (parts []wire.Part, clustered bool, err error) {
+	var lost error
 	for began := time.Now(); ; {
 		for _, l := range s.links {
-			if err = l.ready(); err != nil {
+			if lost = l.ready(); lost != nil {
 				continue
 			}
-			var answer wire.Location
-			err = l.client.act(ctx, name, wire.Locate, wire.TableRequest{Table: name}, &answer, 0)
-			l.settle(ctx, err)
+			answer, err := l.locate(ctx, name)
+			lost = err
 			switch {
 			case errors.Is(err, wire.ErrNotFound):
 				return nil, false, nil
@@ -227,7 +227,7 @@ func (s *Services) locate(ctx context.Context, name string) (parts []wire.Part, 
 			return answer.Parts, true, nil
 		}
 		if !s.rest(ctx, began) {
-			return nil, false, err
+			return nil, false, lost
 		}
 	}
 }
@@ -280,10 +280,59 @@ func (l *link) ready() error {
 	return fmt.Errorf("%w: %s is down: %w", ErrUnreachable, l.client.address, l.why)
 }
 
-func (l *link) probe() {
-	ctx := context.Background()
-	err := l.client.retryFor(ctx, 0, 0, l.client.listActions)
+// locate asks where the parts of a table are.
+func (l *link) locate(ctx context.Context, name string) (answer wire.Location, err error) {
+	err = l.during(ctx, func() error {
+		return l.client.act(ctx, name, wire.Locate, wire.TableRequest{Table: name}, &answer, 0)
+	})
+	return answer, err
+}
+
+// quiet is how long a call may take before the service is asked whether it is there, and how long that may take: a
+// machine that is gone refuses nothing.
+const quiet = 2 * time.Second
+
+// during carries out a call, which ends if the service is no longer there, and notes whether it is down.
+func (l *link) during(ctx context.Context, call func() error) error {
+	over := make(chan struct{})
+	watch := time.AfterFunc(quiet, func() { l.watch(over) })
+	err := call()
+	watch.Stop()
+	close(over)
 	l.settle(ctx, err)
+	return err
+}
+
+func (l *link) watch(over <-chan struct{}) {
+	tick := time.NewTicker(quiet)
+	defer tick.Stop()
+	for l.ping() == nil {
+		select {
+		case <-tick.C:
+		case <-over:
+			return
+		}
+	}
+	select {
+	case <-over:
+	default:
+		l.client.cut()
+	}
+}
+
+// ping returns an error if the service is not there.
+func (l *link) ping() error {
+	ctx, cancel := context.WithTimeout(context.Background(), quiet)
+	defer cancel()
+	err := decodeError(l.client.listActions(ctx))
+	if err != nil && (ctx.Err() != nil || isTransient(err)) {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return nil
+}
+
+func (l *link) probe() {
+	l.settle(context.Background(), l.ping())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.probing = false

@@ -154,10 +154,12 @@ func (w *Whole) on(ctx context.Context, p *part, call func(*Table) error) error 
 		w.mu.Unlock()
 		err := l.ready()
 		if err == nil {
-			if err = w.catchUp(ctx, p, l, t); err == nil {
-				err = call(t)
-			}
-			l.settle(ctx, err)
+			err = l.during(ctx, func() error {
+				if err := w.catchUp(ctx, p, l, t); err != nil {
+					return err
+				}
+				return call(t)
+			})
 		}
 		address := wire.AddressOf(err)
 		switch {
@@ -229,9 +231,7 @@ func (w *Whole) relocate(ctx context.Context, p *part) {
 		if l == at || l.ready() != nil {
 			continue
 		}
-		var answer wire.Location
-		err := l.client.act(ctx, name, wire.Locate, wire.TableRequest{Table: name}, &answer, 0)
-		l.settle(ctx, err)
+		answer, err := l.locate(ctx, name)
 		if err == nil && len(answer.Parts) == 1 && answer.Parts[0].Address != "" {
 			_ = w.follow(p, answer.Parts[0].Address) // an address that cannot be parsed is no better than none
 			return

@@ -709,6 +709,61 @@ func TestNothingEntersAPartTwiceOverConnectionsThatBreak(t *testing.T) {
 	t.Logf("%d cuts, %d rollouts delivered again", cuts, again)
 }
 
+// A machine that is gone refuses nothing, and its connections stay open.
+func TestAServiceThatFallsSilentIsLeftOutSoon(t *testing.T) {
+	t.Parallel()
+	var addresses []string
+	var proxies []*cutter
+	for i, n := range nodes(t, 2, false) {
+		proxy, through := newCutter(t, n.at, uint64(i))
+		proxy.whole.Store(true)
+		proxies, addresses = append(proxies, proxy), append(addresses, through)
+	}
+	s, err := client.DialAll(t.Context(), addresses, client.AllOptions{Scope: client.AllParts,
+		Logger: slog.New(slog.DiscardHandler)})
+	mustNot(t, err)
+	defer s.Close()
+	ctx := t.Context()
+	_, err = s.Create(ctx, wire.Table{Name: "lab"})
+	mustNot(t, err)
+	w := s.Table("lab")
+	_, err = w.Insert(ctx, some(40, 1, "a")...)
+	mustNot(t, err)
+
+	proxies[1].silent.Lock()
+	began := time.Now()
+	b, err := w.Sample(ctx, rollout.Request{Size: 8})
+	took := time.Since(began)
+	proxies[1].silent.Unlock()
+	mustNot(t, err)
+	for _, d := range b.Draws {
+		if part, _ := split.Cut(uint64(d.ID)); part == 1 {
+			t.Fatal("a rollout came from a service that is silent")
+		}
+	}
+	if took > 20*time.Second { // where an answer may take a minute
+		t.Errorf("a batch took %v", took)
+	}
+
+	eventually(t, "the part is back", func() bool {
+		st, err := w.Statistics(ctx)
+		return err == nil && st.Down == nil
+	})
+	name := ""
+	for i := 0; name == "" || split.Order(split.Key("b/0", name, 0), 2)[0] != 1; i++ {
+		name = fmt.Sprint("once-", i)
+	}
+	proxies[1].silent.Lock()
+	time.AfterFunc(6*time.Second, proxies[1].silent.Unlock)
+	ids, err := w.InsertOnce(ctx, name, some(1, 1, "b")...)
+	mustNot(t, err)
+	present, err := w.Len(ctx)
+	mustNot(t, err)
+	if part, _ := split.Cut(uint64(ids[0])); part != 1 || present != 41 {
+		t.Errorf("sent to part 1 while it was silent, a group is in part %d, of %d", part, present)
+	}
+}
+
 func TestStreamsOverPartsSettleWhatWasTakenAndNothingElse(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []client.Scope{client.OwnParts, client.AllParts} {

@@ -95,12 +95,11 @@ type Node struct {
 
 	stopBeating func() // for good, and waits until it has; otherwise a node that leaves would come back
 
-	states jetstream.Stream
-
 	mu       sync.Mutex
-	state    state     // as of the last look; never changed in place
-	sequence uint64    // of the state
-	looked   time.Time // when the state was last read
+	states   jetstream.Stream // nil: not found yet
+	state    state            // as of the last look; never changed in place
+	sequence uint64           // of the state
+	looked   time.Time        // when the state was last read
 	heard    map[string]time.Time
 	owned    map[string]*ownership
 	passing  map[string]bool // tables that are given to another node just now
@@ -233,13 +232,25 @@ func (n *Node) joinSoon(ctx context.Context) error {
 }
 
 // findState finds the stream of the state, or makes it.
-func (n *Node) findState(ctx context.Context) (err error) {
-	n.states, err = n.js.CreateStream(ctx, jetstream.StreamConfig{Name: stateStream, Subjects: []string{stateSubject},
+func (n *Node) findState(ctx context.Context) error {
+	n.mu.Lock()
+	known := n.states != nil
+	n.mu.Unlock()
+	if known {
+		return nil
+	}
+	states, err := n.js.CreateStream(ctx, jetstream.StreamConfig{Name: stateStream, Subjects: []string{stateSubject},
 		Replicas: n.options.Replicas, MaxMsgsPerSubject: 1, Storage: jetstream.FileStorage})
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		n.states, err = n.js.Stream(ctx, stateStream)
+		states, err = n.js.Stream(ctx, stateStream)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.states = states
+	return nil
 }
 
 // speakLoop tells the other nodes that this one is up, whether or not the state can be changed.
@@ -261,7 +272,13 @@ func (n *Node) speakLoop() {
 // read returns the state and its sequence number, as the stream's leader has them.
 func (n *Node) read(ctx context.Context) (state, uint64, error) {
 	s := state{Nodes: make(map[string]member), Tables: make(map[string]placement)}
-	m, err := n.states.GetLastMsgForSubject(ctx, stateSubject)
+	n.mu.Lock()
+	states := n.states
+	n.mu.Unlock()
+	if states == nil {
+		return s, 0, errors.New("this node has not joined the cluster yet")
+	}
+	m, err := states.GetLastMsgForSubject(ctx, stateSubject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return s, 0, nil
 	}

@@ -209,6 +209,20 @@ func (s *served) prompts() map[string]int {
 	return counts
 }
 
+func TestANodeThatHasNotJoinedSendsCallersElsewhere(t *testing.T) {
+	at := nettest.FreeAddresses(t, 3)
+	n, err := New(Options{Node: "n0", Listen: at[0], Peers: at, Domain: "rack-0", Data: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Locate(t.Context(), "lab"); !errors.Is(err, wire.ErrElsewhere) {
+		t.Errorf("asked where a table is: %v", err)
+	}
+	if _, err := n.Create(t.Context(), "lab", nil); err == nil {
+		t.Error("a table was created")
+	}
+}
+
 func TestATableSurvivesTheLossOfEachNodeInTurn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take seconds; make test runs it")

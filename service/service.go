@@ -51,6 +51,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/limits"
@@ -362,6 +363,7 @@ func (s *Service) GRPCOptions(
 		grpc.ChainStreamInterceptor(s.admitCall), grpc.UnknownServiceHandler(unknownMethod),
 		grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(limit + 64<<10), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(socketBuffer), grpc.WriteBufferSize(socketBuffer),
 	}

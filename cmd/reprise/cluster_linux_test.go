@@ -112,6 +112,11 @@ var (
 		time.Sleep(d)
 		_ = c.running[i].Process.Signal(syscall.SIGCONT)
 	}}
+	unplugged = fault{"unplugged", func(c *nodes, i int, d time.Duration) {
+		c.net.plug(i, "down")
+		time.Sleep(d)
+		c.net.plug(i, "up")
+	}}
 	// Clients still reach the nodes of the faults below.
 	pairCut = fault{"cut off from the next node", func(c *nodes, i int, d time.Duration) {
 		next := (i + 1) % len(c.running)
@@ -314,7 +319,7 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	random := rand.New(rand.NewPCG(uint64(*faults), 1))
 	kinds := []fault{killed, stalled}
 	if network != nil {
-		kinds = append(kinds, pairCut, isolated, unheard)
+		kinds = append(kinds, unplugged, pairCut, isolated, unheard)
 	}
 	var worst time.Duration
 	for k := range *faults {
@@ -338,6 +343,9 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 		took := kept.slowest()
 		worst = max(worst, took)
 		t.Logf("%3d: node %d %s for %v: insertions took up to %v", k+1, i, f.name, d, took.Round(time.Millisecond))
+		if took > 10*time.Second {
+			c.showLogs()
+		}
 	}
 	stop()
 	inserting.Wait()
@@ -377,6 +385,11 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	}
 	t.Logf("%d groups kept, %d queued; the draws of %d were acknowledged with an error; insertions took up to %v",
 		len(kept.inserted), len(queued.inserted), again, worst.Round(time.Millisecond))
+	for i := range c.running {
+		if text, err := os.ReadFile(c.log(i)); err != nil || strings.Contains(string(text), "panic") {
+			t.Errorf("a call panicked on node %d: %v", i, err)
+		}
+	}
 	if t.Failed() {
 		c.showLogs()
 	}

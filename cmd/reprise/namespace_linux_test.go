@@ -113,6 +113,9 @@ func (w *network) heal(from, to int) {
 	w.run(w.in(from, "ip", "route", "del", "blackhole", w.host(to))...)
 }
 
+// plug sets a node's cable "down", without a word to anybody, or "up".
+func (w *network) plug(i int, state string) { w.run("ip", "link", "set", fmt.Sprint("port", i), state) }
+
 func (w *network) run(command ...string) {
 	w.t.Helper()
 	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
