@@ -107,15 +107,20 @@ func (s *Services) link(address string) (*link, error) {
 	if s.options.Patience < 0 {
 		o.Patience = partPatience
 	}
+	a, err := parseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	if l := s.found[a.String()]; l != nil {
+		return l, nil
+	}
 	c, err := newClient(address, o)
 	if err != nil {
 		return nil, err
 	}
-	if l := s.found[c.Address()]; l != nil {
-		return l, c.conn.Close()
-	}
-	s.found[c.Address()] = &link{client: c, log: s.options.Logger}
-	return s.found[c.Address()], nil
+	l := &link{client: c, log: s.options.Logger}
+	s.found[a.String()] = l
+	return l, nil
 }
 
 // Close ends the connections; leased batches that were not acknowledged go back.
@@ -145,12 +150,15 @@ func (s *Services) Create(ctx context.Context, definition wire.Table) (wire.Tabl
 	return s.CreateParts(ctx, definition, 0)
 }
 
-// CreateParts is [Services.Create] with a number of parts; 0: as many as there are addresses.
+// CreateParts is [Services.Create] with a number of parts; 0: as many as the table has, or else as there are addresses.
 func (s *Services) CreateParts(ctx context.Context, definition wire.Table, parts int) (wire.TableInfo, error) {
-	n := cmp.Or(parts, len(s.links))
-	_, clustered, err := s.locate(ctx, definition.Name)
+	there, clustered, err := s.locate(ctx, definition.Name)
 	if err != nil {
 		return wire.TableInfo{}, err
+	}
+	n := cmp.Or(parts, len(there), len(s.links))
+	if len(there) > 0 && n != len(there) {
+		return wire.TableInfo{}, fmt.Errorf("parts: %d: want %d: table %s has so many", n, len(there), definition.Name)
 	}
 	if n < 1 || n > split.MaxParts || !clustered && n != len(s.links) {
 		return wire.TableInfo{}, fmt.Errorf("parts: %d: want %d, one on each service; in a cluster 1 to %d", n,
@@ -160,7 +168,10 @@ func (s *Services) CreateParts(ctx context.Context, definition wire.Table, parts
 	list := make([]*part, n)
 	for i := range list {
 		name := definition.Name
-		if clustered && n > 1 {
+		switch {
+		case len(there) > 0:
+			name = there[i].Table
+		case clustered && n > 1:
 			name += "." + strconv.Itoa(i)
 		}
 		l := s.links[i%len(s.links)]
@@ -198,6 +209,7 @@ func (s *Services) Drop(ctx context.Context, name string) error {
 		return err
 	})
 	w.setParts(nil, false)
+	w.forget(0, false)
 	if err == nil && !slices.Contains(missing, nil) {
 		err = missing[0]
 	}
@@ -221,7 +233,7 @@ func (s *Services) locate(ctx context.Context, name string) (parts []wire.Part, 
 				continue
 			case err != nil:
 				return nil, false, err
-			case len(answer.Parts) == 1 && answer.Parts[0].Address == "" && answer.Parts[0].Table == name:
+			case !answer.Cluster:
 				return nil, false, nil
 			}
 			return answer.Parts, true, nil

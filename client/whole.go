@@ -167,6 +167,9 @@ func (w *Whole) on(ctx context.Context, p *part, call func(*Table) error) error 
 			if errors.Is(err, ErrUnreachable) {
 				w.relocate(ctx, p)
 			}
+			if errors.Is(err, wire.ErrNotFound) {
+				w.dropped()
+			}
 			return err
 		case address == "":
 			w.relocate(ctx, p)
@@ -178,6 +181,15 @@ func (w *Whole) on(ctx context.Context, p *part, call func(*Table) error) error 
 		if !w.services.rest(ctx, began) {
 			return err
 		}
+	}
+}
+
+// dropped has the parts of a cluster be found again: the table may be another by now.
+func (w *Whole) dropped() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.clustered {
+		w.parts, w.options = nil, nil
 	}
 }
 
@@ -258,7 +270,7 @@ func (w *Whole) catchUp(ctx context.Context, p *part, l *link, t *Table) error {
 		return err
 	}
 	for _, other := range others {
-		if now, _ := other.link.up(); other.number == p.number || !now || leads && !missing {
+		if now, _ := other.link.up(); other.number == p.number || !now {
 			continue
 		}
 		there, err := other.table.Info(ctx)
@@ -535,13 +547,17 @@ func (w *Whole) Restore(ctx context.Context, name string) (wire.TableInfo, error
 	})
 	info := joinInfo(w.name, infos[:n])
 	if err == nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.version, w.leads = rollout.Version(info.Version), true
-		w.insertions, w.plans, w.homes = remembered[map[int]*groupOnItsWay]{}, remembered[*split.Plan]{},
-			remembered[*part]{}
+		w.forget(rollout.Version(info.Version), true)
 	}
 	return info, err
+}
+
+// forget ends what is remembered of requests, for a table that is another now, and sets the version.
+func (w *Whole) forget(v rollout.Version, leads bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.version, w.leads = v, leads
+	w.insertions, w.plans, w.homes = remembered[map[int]*groupOnItsWay]{}, remembered[*split.Plan]{}, remembered[*part]{}
 }
 
 // startSlice is how long a start, or a sample of own parts, waits at one part before it asks the next.

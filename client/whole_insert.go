@@ -95,7 +95,8 @@ func (w *Whole) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 		for i := range groups {
 			if g := way[i]; g.ids == nil {
 				first = cmp.Or(first, g.err)
-				unreached, waits = true, waits || g.uncertain
+				unreached = true
+				waits = waits || g.uncertain || errors.Is(g.err, wire.ErrElsewhere) // which nobody owns now
 				over = over || !errors.Is(g.err, ErrUnreachable)
 			}
 		}
@@ -121,7 +122,7 @@ func (w *Whole) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 func (w *Whole) waysOf(o Insertion, parts int, groups []rollout.Group) map[int]*groupOnItsWay {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if gone := w.insertions.byID[o.BatchID]; len(gone) == len(groups) {
+	if gone := w.insertions.byID[o.BatchID]; len(gone) == len(groups) && len(gone[0].order) == parts {
 		return gone
 	}
 	way := make(map[int]*groupOnItsWay, len(groups))

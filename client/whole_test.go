@@ -460,6 +460,66 @@ func TestAGroupThatMayHaveEnteredGoesToNoOtherPart(t *testing.T) {
 	}
 }
 
+func TestAnInsertionIntoAPartThatNobodyOwnsRestsBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	list, _, _ := inParts(t, 1, wire.Table{}, client.AllOptions{})
+	w := dialAll(t, list, client.AllOptions{Options: client.Options{Patience: time.Second}}).Table("lab")
+	const many = 10_000
+	list[0].mu.Lock()
+	list[0].refuse = slices.Repeat([]error{wire.ElsewhereError("", "nobody has it")}, many)
+	list[0].mu.Unlock()
+	_, err := w.Insert(t.Context(), some(1, 1, "a")...)
+	list[0].mu.Lock()
+	defer list[0].mu.Unlock()
+	if attempts := many - len(list[0].refuse); !errors.Is(err, client.ErrUnreachable) || attempts > 40 {
+		t.Errorf("after %d attempts in a second: %v", attempts, err)
+	}
+}
+
+func TestATableOfTheSameNameAsADroppedOneIsAnother(t *testing.T) {
+	t.Parallel()
+	_, s, w := inParts(t, 2, wire.Table{}, client.AllOptions{})
+	ctx := t.Context()
+	_, err := w.InsertOnce(ctx, "once", some(8, 1, "a")...)
+	mustNot(t, err)
+	mustNot(t, w.Advance(ctx, 500))
+	mustNot(t, s.Drop(ctx, "lab"))
+	_, err = s.Create(ctx, wire.Table{Name: "lab"})
+	mustNot(t, err)
+	_, err = w.InsertOnce(ctx, "once", some(8, 1, "a")...)
+	mustNot(t, err)
+	info, err := w.Info(ctx)
+	mustNot(t, err)
+	if info.Present != 8 || info.Version != 0 {
+		t.Errorf("%d rollouts of 8 are in, at version %d", info.Present, info.Version)
+	}
+}
+
+func TestAPartThatComesBackIsNotSetBackBelowTheOthers(t *testing.T) {
+	t.Parallel()
+	list, _, w := inParts(t, 2, wire.Table{}, client.AllOptions{})
+	ctx := t.Context()
+	mustNot(t, w.Advance(ctx, 1))
+	list[1].stop()
+	_, err := w.Insert(ctx, some(4, 1, "a")...) // notices that it is down
+	mustNot(t, err)
+	list[1].start()
+	other := dialAll(t, list, client.AllOptions{}).Table("lab")
+	mustNot(t, other.Advance(ctx, 7))
+	eventually(t, "the part is back", func() bool {
+		st, err := w.Statistics(ctx)
+		return err == nil && st.Down == nil
+	})
+	for _, n := range list {
+		c, err := client.Dial(ctx, n.address(), client.Options{})
+		mustNot(t, err)
+		if info, err := c.Table("lab").Info(ctx); err != nil || info.Version != 7 {
+			t.Errorf("%s is at version %d, %v", n.at, info.Version, err)
+		}
+		mustNot(t, c.Close())
+	}
+}
+
 func TestAnInsertionWithoutAnAnswerEndsWithThePatience(t *testing.T) {
 	t.Parallel()
 	list, _, _ := inParts(t, 2, wire.Table{}, client.AllOptions{})

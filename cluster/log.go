@@ -10,8 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/reprise-rl/reprise/journal"
 )
 
 // errLost is the error of a log that another node writes now.
@@ -85,10 +83,6 @@ func (l *tableLog) Append(messages [][]byte) (uint64, error) {
 			done += n
 			deadline = time.Now().Add(appendPatience)
 			continue
-		}
-		if isFull(err) {
-			l.last = base + uint64(done)
-			return 0, fmt.Errorf("%s: %w: %w", l, journal.ErrNoSpace, err)
 		}
 		in, asking := l.written(base)
 		switch {
@@ -226,6 +220,3 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 func isWrongSequence(err error) bool {
 	return hasCode(err, jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
-
-// isFull reports whether a stream has no space for a message: storage resources exceeded, or a store that failed.
-func isFull(err error) bool { return hasCode(err, 10047, 10077) }

@@ -64,9 +64,12 @@ const (
 	// handOverTime is how long a node keeps its tables, although it has more than others, after it opened one or handed
 	// one over: each hand-over interrupts a table while it is opened.
 	handOverTime = 20 * time.Second
+	// sweepTime is how often logs are looked for that no table has, and how long they must have had none. To create a
+	// table takes less.
+	sweepTime = time.Minute
 )
 
-// Host serves the tables that a node owns. Its methods are called for one table at a time.
+// Host serves the tables that a node owns. Open and Close of one table do not overlap; everything else may.
 type Host interface {
 	// Open begins to serve a table, recovered from its log.
 	Open(name string, definition []byte, log journal.Log) error
@@ -91,6 +94,7 @@ type Node struct {
 	running sync.WaitGroup
 	began   time.Time
 	until   atomic.Int64  // end of the lease, in nanoseconds since began
+	date    atomic.Int64  // and by the calendar, as the other clock stands still while a virtual machine is suspended
 	wake    chan struct{} // holds one; has the node look at the state at once
 
 	stopBeating func() // for good, and waits until it has; otherwise a node that leaves would come back
@@ -108,6 +112,9 @@ type Node struct {
 	session uint64
 	seen    map[string]sighting
 	settled time.Time // when a table was last opened or handed over
+	swept   time.Time // when sweep last looked
+	strays  map[string]bool
+	pause   time.Duration // sweepTime, but in tests
 }
 
 // sighting is when a node's lease was first seen as it is.
@@ -145,7 +152,7 @@ func New(o Options) (*Node, error) {
 	n := &Node{
 		options: o, log: o.Logger, began: time.Now(), wake: make(chan struct{}, 1),
 		heard: make(map[string]time.Time), owned: make(map[string]*ownership), seen: make(map[string]sighting),
-		passing: make(map[string]bool),
+		passing: make(map[string]bool), pause: sweepTime,
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n, nil
@@ -340,10 +347,17 @@ func (n *Node) join(ctx context.Context) error {
 	return err
 }
 
-func (n *Node) extend(started time.Time) { n.until.Store(int64(started.Add(leaseTime).Sub(n.began))) }
+func (n *Node) extend(started time.Time) {
+	end := started.Add(leaseTime)
+	n.date.Store(end.UnixNano())
+	n.until.Store(int64(end.Sub(n.began)))
+}
 
 // Valid reports whether the node may answer for its tables now.
-func (n *Node) Valid() bool { return int64(time.Since(n.began)) < n.until.Load() }
+func (n *Node) Valid() bool {
+	now := time.Now()
+	return int64(now.Sub(n.began)) < n.until.Load() && now.UnixNano() < n.date.Load()
+}
 
 // beatLoop renews the lease, evicts nodes that do not renew theirs, and opens and closes tables accordingly.
 func (n *Node) beatLoop(stop context.Context) {
@@ -371,6 +385,7 @@ func (n *Node) beatLoop(stop context.Context) {
 		default:
 			n.extend(started)
 			n.follow()
+			n.sweep(stop)
 		}
 		select {
 		case <-tick.C:
@@ -418,6 +433,34 @@ func (n *Node) silent(s *state) (names []string) {
 	}
 	maps.DeleteFunc(n.seen, func(name string, _ sighting) bool { _, up := s.Nodes[name]; return !up })
 	return names
+}
+
+// sweep deletes the logs that no table has had since the last time, which interrupted creations and drops have left. The
+// first of the nodes does it.
+func (n *Node) sweep(ctx context.Context) {
+	n.mu.Lock()
+	s := n.state
+	n.mu.Unlock()
+	if time.Since(n.swept) < n.pause || slices.Min(slices.Collect(maps.Keys(s.Nodes))) != n.options.Node {
+		return
+	}
+	n.swept = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	strays := make(map[string]bool)
+	list := n.js.StreamNames(ctx)
+	for name := range list.Name() {
+		strays[name] = strings.HasPrefix(name, tablePrefix)
+	}
+	for _, p := range s.Tables {
+		strays[p.Log] = false
+	}
+	for name, stray := range strays {
+		if stray && n.strays[name] {
+			n.log.Info("deleting a log that no table has", "log", name, "error", n.js.DeleteStream(ctx, name))
+		}
+	}
+	n.strays = strays
 }
 
 // serves reports whether this node has a table open.
@@ -585,6 +628,8 @@ func (n *Node) Create(ctx context.Context, name string, definition []byte) (crea
 	if err := n.change(ctx, func(s *state) error { _, known = s.Tables[name]; return errSame }); err != nil || known {
 		return false, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTime/2)
+	defer cancel()
 	if _, err := n.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: p.Log, Subjects: []string{p.Log}, Replicas: n.options.Replicas, Storage: jetstream.FileStorage,
 		DenyDelete: true, Metadata: map[string]string{definitionOf: string(definition)}, MaxMsgSize: maxPayload,
@@ -597,8 +642,8 @@ func (n *Node) Create(ctx context.Context, name string, definition []byte) (crea
 		}
 		return nil
 	})
-	if !created {
-		err = errors.Join(err, n.js.DeleteStream(ctx, p.Log))
+	if !created && err == nil { // after an error nobody knows whether it is: sweep finds out
+		err = n.js.DeleteStream(ctx, p.Log)
 	}
 	n.lookNow()
 	return created, err
@@ -721,7 +766,7 @@ func (n *Node) Stop(ctx context.Context) {
 	})
 	n.leave()
 	if err != nil { // they notice
-		n.log.Warn("leaving without a word to the other nodes", "error", err)
+		n.log.Warn("leaving without telling the other nodes, which evict this one when its lease ends", "error", err)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
@@ -110,6 +112,7 @@ func (c *trio) start(i int) {
 	c.hosts[i] = &tables{open: make(map[string]*served)}
 	n, err := New(c.options[i])
 	if err == nil {
+		n.pause = 2 * time.Second
 		err = n.Start(ctx, fmt.Sprintf("grpc://n%d", i), c.hosts[i])
 	}
 	if err != nil {
@@ -207,6 +210,27 @@ func (s *served) prompts() map[string]int {
 		counts[k.Rollout.PromptID]++
 	}
 	return counts
+}
+
+func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three nodes take seconds; make test runs it")
+	}
+	c := startTrio(t)
+	create(t, c.any(), "lab")
+	stray := jetstream.StreamConfig{Name: tablePrefix + "stray", Subjects: []string{"stray"}}
+	if _, err := c.any().js.CreateStream(t.Context(), stray); err != nil { // and nothing else, as if it was interrupted
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if _, err := c.any().js.Stream(t.Context(), stray.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the log is still there")
+		}
+	}
+	c.insert("lab", 0)
 }
 
 func TestANodeThatHasNotJoinedSendsCallersElsewhere(t *testing.T) {

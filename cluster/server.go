@@ -26,7 +26,7 @@ const DefaultPort = "6222"
 type Options struct {
 	Node   string `yaml:"node" json:"node"`     // name, which no other node has [the machine's]
 	Listen string `yaml:"listen" json:"listen"` // HOST:PORT for the other nodes [127.0.0.1:6222]
-	// HOST:PORT of all nodes; its own may be among them
+	// HOST:PORT of all nodes, this one included
 	Peers []string `yaml:"peers" json:"peers"`
 	// what fails together: a rack, a machine; nodes of the same domain hold no two copies of a table [the machine's name]
 	Domain   string `yaml:"domain" json:"domain"`

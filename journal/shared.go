@@ -162,6 +162,9 @@ func (s *sharedLog) read() (*content, error) {
 		if cut.number <= s.number { // it was appended twice
 			return nil
 		}
+		if s.number != 0 && cut.number > s.number+1 {
+			return fmt.Errorf("%s: cut %d comes after cut %d: want the ones between", s.log, cut.number, s.number)
+		}
 		if cut.flags&flagReset != 0 {
 			clear(stored)
 			clear(apart)

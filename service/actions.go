@@ -74,7 +74,11 @@ func actOn[R any](
 			return nil, err
 		}
 		c.uses(t.Name)
-		return serve(ctx, t, &req)
+		answer, err := serve(ctx, t, &req)
+		if err == nil && !write {
+			err = s.checkLease() // it may have ended since the table was read
+		}
+		return answer, err
 	}}
 }
 
@@ -448,7 +452,7 @@ func (s *Service) locate(ctx context.Context, c *call, body []byte) (any, error)
 		return nil, err
 	}
 	parts, err := s.options.Cluster.Locate(ctx, req.Table)
-	return wire.Location{Parts: parts}, err
+	return wire.Location{Parts: parts, Cluster: true}, err
 }
 
 // statistics answers wire.Statistics.

@@ -73,6 +73,12 @@ func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, err
 	if t := s.served(w.Name); t != nil {
 		return t, cmp.Or(t.checkSame(d), s.checkLease())
 	}
+	tables := s.options.Cluster.View().Tables
+	named := func(p wire.PlacedTable) bool { return p.Name == w.Name }
+	if n := len(tables); n >= s.options.MaxTables && !slices.ContainsFunc(tables, named) {
+		return nil, tooManyTables(w.Name, n)
+	}
+	given := *d
 	d.CapacityBytes = cmp.Or(d.CapacityBytes, s.tableMemory.most/(defaultTables+1))
 	text, err := d.text()
 	if err != nil {
@@ -84,6 +90,9 @@ func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, err
 	for began := time.Now(); ; {
 		t, err := s.table(w.Name)
 		if !errors.Is(err, wire.ErrElsewhere) || wire.AddressOf(err) != "" || time.Since(began) > openTime {
+			if err == nil {
+				err = t.checkSame(&given)
+			}
 			return t, err
 		}
 		select {
@@ -103,8 +112,11 @@ func (s *Service) CreateInCluster(ctx context.Context) error {
 	for _, w := range s.options.Tables {
 		for {
 			_, err := s.createAnywhere(ctx, w)
-			if err == nil || wire.CodeOf(err) == wire.Elsewhere {
+			if err == nil || wire.AddressOf(err) != "" {
 				break
+			}
+			if code := wire.CodeOf(err); code == wire.Invalid || code == wire.Exists {
+				return err
 			}
 			select {
 			case <-time.After(100 * time.Millisecond):

@@ -375,9 +375,7 @@ func (s *Service) Listener(l net.Listener) net.Listener { return &listener{l, s.
 
 // table returns a table by name.
 func (s *Service) table(name string) (*table, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if t := s.tables[name]; t != nil {
+	if t := s.served(name); t != nil {
 		return t, s.checkLease()
 	}
 	return nil, s.elsewhere(name)

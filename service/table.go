@@ -59,8 +59,7 @@ func (s *Service) create(w wire.Table, most int) (*table, error) {
 		return t, t.checkSame(d)
 	}
 	if n := len(s.list()); n >= most { // admin is held: no other is created meanwhile
-		return nil, wire.Errorf(wire.Invalid, "table %q: there are %d tables already: drop some, or raise max_tables",
-			w.Name, n)
+		return nil, tooManyTables(w.Name, n)
 	}
 	if d.CapacityBytes == 0 {
 		d.CapacityBytes = s.tableMemory.most / (defaultTables + 1)
@@ -98,6 +97,10 @@ func (s *Service) create(w wire.Table, most int) (*table, error) {
 	s.log.Info("table created", "table", w.Name, "sampler", d.Sampler, "capacity", d.Capacity, "durable",
 		t.journal != nil)
 	return t, nil
+}
+
+func tooManyTables(name string, n int) error {
+	return wire.Errorf(wire.Invalid, "table %q: there are %d tables already: drop some, or raise max_tables", name, n)
 }
 
 // checkSame refuses to create a table again with another definition.

@@ -124,7 +124,8 @@ type Totals struct {
 
 // Location is where a table is: one entry, or one for each of its parts in order; in a cluster none if no node has it.
 type Location struct {
-	Parts []Part `json:"parts"`
+	Parts   []Part `json:"parts"`
+	Cluster bool   `json:"cluster,omitempty"` // whether the service is in a cluster
 }
 
 // Part is a table of one service, which may be a part of a larger one.

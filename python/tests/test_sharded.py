@@ -616,7 +616,8 @@ def test_parts_of_a_cluster_are_followed_to_their_owners(fake: Fake, servers: li
     # The entry is scripted, the parts are real: what moves is where the entry says that a part is.
     places = {f"lab.{i}": "" for i in range(2)}
     fake.answer = lambda name, body: {
-        "parts": [{"part": i, "table": each, "address": at} for i, (each, at) in enumerate(places.items())]
+        "parts": [{"part": i, "table": each, "address": at} for i, (each, at) in enumerate(places.items())],
+        "cluster": True,
     }
     with reprise.connect(servers[0].address) as one, reprise.connect(servers[1].address) as two:
         for i in range(2):

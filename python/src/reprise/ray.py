@@ -169,6 +169,8 @@ def start(
         raise errors.Invalid(f"replicas: {replicas}: want 1, 3 or 5, and at most as many as shards ({shards})")
     if replicas > 1 and data is None:
         raise errors.Invalid(f"data: None: want a folder on each node for the copies, with replicas={replicas}")
+    if replicas > 1 and sync not in (None, "always"):
+        raise errors.Invalid(f"sync: {sync!r}: want 'always' or None with replicas={replicas}: copies are always synced")
     if cpus <= 0:
         raise errors.Invalid(f"cpus: {cpus}: want more than 0")
     if _parts(name):

@@ -115,8 +115,7 @@ class Client(client.Client):
             if isinstance(answer, errors.Error) and not isinstance(answer, errors.NotFound):
                 raise answer
             parts = [] if isinstance(answer, errors.Error) else answer.get("parts") or []
-            itself = [(each["table"], each["address"]) for each in parts] == [(name, "")]
-            if not self.clustered and (isinstance(answer, errors.Error) or itself):
+            if not self.clustered and (isinstance(answer, errors.Error) or not answer.get("cluster")):
                 break
             self.clustered = True
             # A part that nobody owns now is asked for at the service that said so, until somebody does.
