@@ -38,7 +38,7 @@ type serveCommand struct {
 	MaxMessage  byteSize      `help:"Largest message to accept (256MiB)."`
 	Node        text          `help:"Name of this node of a cluster, which no other node has."`
 	NodeListen  address       `name:"node-listen" help:"Address for the other nodes (127.0.0.1:6222). One that other machines can reach needs TLS with a client CA, and cluster.secret_file."`
-	Peer        []string      `sep:"none" help:"HOST:PORT of each node of the cluster, for each a --peer; its own may be among them."`
+	Peer        []string      `sep:"none" help:"HOST:PORT of each node of the cluster, this one included: a --peer for each."`
 	Domain      text          `help:"What fails together with this node: a rack, a machine (the machine's name). Copies of a table are in different ones."`
 	Replicas    int           `help:"Copies of each table: 1, 3 or 5 (3)."`
 	Advertise   address       `help:"Address of this service as clients dial it and other nodes tell them, such as grpc+tls://a.example:7447 (where it listens)."`
