@@ -612,6 +612,19 @@ def test_an_insertion_in_doubt_for_too_long_fails_and_its_repetition_completes_i
     assert first == [] and set(second) < set(held) and set(part_of(second)) == {0, 1}
 
 
+def test_a_connection_whose_other_end_is_gone_is_noticed_soon(servers: list[Server]) -> None:
+    wire = Wire(servers[1].address)  # a machine that is gone refuses nothing, and its connections stay open
+    with reprise.connect(wire.address, timeout=60) as client:
+        table = client.create("silent", capacity=200, group_size=2)
+        wire.mute.set()
+        threading.Timer(1, wire.mute.clear).start()  # what it would have answered until then is lost
+        began = time.monotonic()
+        assert len(table.insert(groups(20), batch_id="once")) == 40 and len(table) == 40
+        assert time.monotonic() - began < 30
+        client.drop("silent")
+    wire.close()
+
+
 def test_parts_of_a_cluster_are_followed_to_their_owners(fake: Fake, servers: list[Server]) -> None:
     # The entry is scripted, the parts are real: what moves is where the entry says that a part is.
     places = {f"lab.{i}": "" for i in range(2)}

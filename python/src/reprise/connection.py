@@ -434,7 +434,8 @@ def _channel_options() -> list[tuple[str, int]]:
         ("grpc.max_reconnect_backoff_ms", 2000),
         # A machine that is gone refuses nothing: ask whether it is there while it owes an answer, and for how long.
         ("grpc.keepalive_time_ms", 3000),
-        ("grpc.keepalive_timeout_ms", 3000),
+        ("grpc.keepalive_timeout_ms", 5000),
+        ("grpc.http2.ping_timeout_ms", 5000),
         ("grpc.http2.max_pings_without_data", 0),
         # Batches are large: bytes in flight on a stream, and bytes of one frame.
         ("grpc.http2.lookahead_bytes", 32 << 20),
