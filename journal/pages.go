@@ -350,6 +350,9 @@ func (r *reader) visit(bucket string, s span, rn run, list []element, leaf func(
 	if err == nil {
 		err = checkOrder(list, s, p.flags() == branchPage)
 	}
+	if err == nil {
+		err = checkLength(list, len(p.b), r.meta.pageSize)
+	}
 	if err != nil {
 		r.lose(bucket, s, "%v", err)
 	}
@@ -396,6 +399,19 @@ func (r *reader) readPage(s span, rn run) (page, error) {
 		return page{}, fmt.Errorf("reading its %d pages: %w", n, err)
 	}
 	return page{s.page, b}, nil
+}
+
+// checkLength checks that a page and its overflow pages are as many as its entries need. Another number would make the
+// pages after it, which may be in use, a part of it.
+func checkLength(list []element, length, pageSize int) error {
+	used := pageHeader + elementLength*len(list)
+	for _, e := range list {
+		used += len(e.key) + len(e.value)
+	}
+	if want := (used + pageSize - 1) / pageSize; want*pageSize != length {
+		return fmt.Errorf("it has %d pages, its %d bytes need %d", length/pageSize, used, want)
+	}
+	return nil
 }
 
 // checkOrder checks that keys ascend within their bounds, and that a branch leads to pages.
