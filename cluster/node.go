@@ -620,8 +620,8 @@ func (n *Node) lookNow() {
 	}
 }
 
-// Create records a table, and has a node open it. It reports whether the table is new. Its definition is that of the
-// table's owner from now on.
+// Create adds a table to the state; the least loaded node opens it. Later owners read its definition from its log. It
+// reports whether the table is new.
 func (n *Node) Create(ctx context.Context, name string, definition []byte) (created bool, err error) {
 	p := placement{Log: fmt.Sprintf("%s%016x", tablePrefix, newNumber())}
 	known := false

@@ -15,7 +15,7 @@ type state struct {
 	Tables map[string]placement `json:"tables"`
 }
 
-// member is a node that is up, or was until it is noticed.
+// member is a node with a lease that nobody has ended.
 type member struct {
 	Session uint64 `json:"session"` // of the process; a node that was evicted comes back under another
 	Beat    uint64 `json:"beat"`    // how often it has renewed its lease

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,6 +135,7 @@ func (s *Service) Open(name string, text []byte, log journal.Log) error {
 	if err != nil {
 		return err
 	}
+	s.removeOldExperts()
 	experts, err := s.expertsOf(name, log)
 	if err != nil {
 		return err
@@ -197,11 +199,20 @@ func (s *Service) Close(name string) {
 	if err := t.journal.Close(); err != nil {
 		s.log.Warn("closing a table", "table", name, "error", err)
 	}
-	dropped := !slices.ContainsFunc(s.options.Cluster.View().Tables, func(p wire.PlacedTable) bool { return p.Name == name })
-	if dropped {
-		if err := os.RemoveAll(s.expertsFolder(name)); err != nil {
-			s.log.Warn("removing the routed experts of a dropped table", "table", name, "error", err)
+	s.removeOldExperts()
+}
+
+// removeOldExperts removes the routed experts of tables that were dropped, perhaps while another node had them.
+func (s *Service) removeOldExperts() {
+	folders, err := os.ReadDir(s.expertsFolder(""))
+	for _, folder := range folders {
+		named := func(p wire.PlacedTable) bool { return p.Name == folder.Name() }
+		if !slices.ContainsFunc(s.options.Cluster.View().Tables, named) {
+			err = errors.Join(err, os.RemoveAll(s.expertsFolder(folder.Name())))
 		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("removing the routed experts of dropped tables", "error", err)
 	}
 }
 
