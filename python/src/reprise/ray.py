@@ -170,7 +170,7 @@ def start(
     if replicas > 1 and data is None:
         raise errors.Invalid(f"data: None: want a folder on each node for the copies, with replicas={replicas}")
     if replicas > 1 and sync not in (None, "always"):
-        raise errors.Invalid(f"sync: {sync!r}: want 'always' or None with replicas={replicas}: copies are always synced")
+        raise errors.Invalid(f"sync: {sync!r}: want 'always' or None with replicas={replicas}: copies are synced")
     if cpus <= 0:
         raise errors.Invalid(f"cpus: {cpus}: want more than 0")
     if _parts(name):
@@ -264,10 +264,10 @@ class _Shard:
         self._stopping = False
         self._peer = f"{self._host}:{_free_port(self._host)}" if plan.replicas > 1 else ""
         self._restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        if self._restarted:  # nobody calls serve
-            others = [other for other in range(plan.shards) if other != part]
-            peers = _ask(plan.name, "peer", others, LOOK_UP).values() if plan.replicas > 1 else ()
-            self.serve([*peers, self._peer])
+        if self._restarted and plan.replicas > 1:
+            threading.Thread(target=self._rejoin, name="reprise-shard", daemon=True).start()
+        elif self._restarted:  # nobody calls serve
+            self.serve([])
 
     def plan(self) -> _Plan:
         """Return what all shards have in common, but for what clients need not know."""
@@ -289,14 +289,26 @@ class _Shard:
 
     def pid(self) -> int:
         """Return the process id of the service."""
-        assert self._service is not None
+        if self._service is None:
+            raise errors.Unavailable(f"shard {self._part} of {self._plan.name} does not serve yet")
         return self._service.pid
+
+    def _rejoin(self) -> None:
+        """Start the service again as a node of the cluster, once enough others are known. They may be restarting, too,
+        and answer meanwhile."""
+        others = [other for other in range(self._plan.shards) if other != self._part]
+        while self._service is None and not self._stopping:
+            peers = _ask(self._plan.name, "peer", others, LOOK_UP).values()
+            if len(peers) + 1 >= self._plan.replicas:
+                with contextlib.suppress(errors.Failed):  # the one before may still hold the data
+                    self.serve([*peers, self._peer])
+            time.sleep(1)
 
     def serve(self, peers: Sequence[str]) -> None:
         """Start the service, unless a restart has."""
         if self._service is not None:
             return
-        deadline = Deadline(LOCKED if self._restarted else 0)
+        deadline = Deadline(LOCKED if self._restarted and self._plan.replicas == 1 else 0)
         while self._service is None:
             try:
                 self._service = self._start(peers)

@@ -213,6 +213,10 @@ def test_replicas_keep_every_rollout_when_a_node_is_lost(nodes: Nodes) -> None:
             await_that(lambda: len(reprise.ray._ask("kept", "address", range(3), 5)) == 3, "all three serve again")
             insert(table, 20)
             await_that(lambda: table.stats().present == 120 and not table.down, "all is there, from three nodes")
+            for part in (1, 2):  # which ask each other where they are when they restart
+                kill(pid_of("kept", part), signal.SIGKILL)
+            insert(table, 20)
+            await_that(lambda: table.stats().present == 160 and not table.down, "all is there, from restarted ones")
 
 
 def test_shards_end_with_their_job_unless_they_are_detached(nodes: Nodes, run: Callable[[str], str]) -> None:
