@@ -84,6 +84,8 @@ func (c *upCommand) Run(ctx context.Context) error {
 		u.show.note(os.Stderr, "stopping: the trainer ends its update and saves; a second Ctrl-C kills")
 	}
 	u.stop()
+	last := u.live()
+	live.Rollouts, live.TooOld = last.Rollouts, last.TooOld // the worker inserts what it has finished before it ends
 	resumable := run.Resumable(c.Out)
 	if resumable {
 		err = errors.Join(err, results.WriteLive(c.Out, live))

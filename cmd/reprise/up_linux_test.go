@@ -184,7 +184,8 @@ func TestUpSurvivesKills(t *testing.T) {
 	}
 	switch {
 	case s.Inserted < uint64(live.Rollouts), killed["rollout"] == 0 && s.Inserted != uint64(live.Rollouts):
-		t.Errorf("%d rollouts are in the table, the worker was told of %d; killed: %v", s.Inserted, live.Rollouts, killed)
+		t.Errorf("%d rollouts are in the table, the worker was told of %d; killed: %v, restarted: %v:\n%s", s.Inserted,
+			live.Rollouts, killed, live.Restarts, out)
 	case left != s.Inserted:
 		t.Errorf("%d rollouts entered, %d are there or left", s.Inserted, left)
 	case restarts == 0:
