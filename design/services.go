@@ -348,7 +348,8 @@ func (t *Topology) warn(tokens float64) {
 		min(max(tokens, rates[0].tokens), rates[len(rates)-1].tokens))
 	add(t.PartCapacity < d.Group, "A part has room for %d rollouts, less than a group of %d: keep more of them.",
 		t.PartCapacity, d.Group)
-	add(d.Replicas > 1 && t.In > 0, "Copying to other nodes was not measured: a copy counts as one durable insertion.")
+	add(d.Replicas > 1 && t.In > 0, "A copy counts as one durable insertion. Measured: three nodes on "+
+		"one machine of two cores took 118 MB/s in, one service 354 MB/s (docs/scale.md).")
 }
 
 func (r Resource) needs() string {
