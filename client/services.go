@@ -57,10 +57,10 @@ const partPatience = 300 * time.Millisecond
 type Services struct {
 	options AllOptions
 
-	mu    sync.Mutex
-	links []*link // of the addresses given, in order
-	found map[string]*link
-	whole map[string]*wholeState
+	mu     sync.Mutex
+	links  []*link // of the addresses given, in order
+	found  map[string]*link
+	tables map[string]*partitionedState
 }
 
 // DialAll connects to several services. One must answer; the others may come later.
@@ -75,7 +75,7 @@ func DialAll(ctx context.Context, addresses []string, o AllOptions) (*Services, 
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Services{options: o, found: make(map[string]*link), whole: make(map[string]*wholeState)}
+	s := &Services{options: o, found: make(map[string]*link), tables: make(map[string]*partitionedState)}
 	for i, address := range addresses {
 		l, err := s.link(address)
 		if err == nil && slices.Contains(s.links, l) {
@@ -135,13 +135,13 @@ func (s *Services) Close() error {
 }
 
 // Table returns a table in parts by its name, whether the services have it or not.
-func (s *Services) Table(name string) *Whole {
+func (s *Services) Table(name string) *PartitionedTable {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.whole[name] == nil {
-		s.whole[name] = newWholeState()
+	if s.tables[name] == nil {
+		s.tables[name] = newPartitionedState()
 	}
-	return &Whole{services: s, name: name, wholeState: s.whole[name]}
+	return &PartitionedTable{services: s, name: name, partitionedState: s.tables[name]}
 }
 
 // Create creates a table in parts, one on each service, unless they exist with the same definition: capacities and the
@@ -180,12 +180,18 @@ func (s *Services) CreateParts(ctx context.Context, definition wire.Table, parts
 	}
 	infos := make([]wire.TableInfo, n)
 	w.setParts(list, clustered)
-	err = w.each(ctx, list, true, func(i int, t *Table) (err error) {
-		share := Divide(definition, n, i)
-		share.Name = t.name
-		infos[i], err = t.client.Create(ctx, share)
-		return err
-	})
+	create := func(first, end int) error {
+		return w.each(ctx, list[first:end], true, func(i int, t *Table) (err error) {
+			share := Divide(definition, n, first+i)
+			share.Name = t.name
+			infos[first+i], err = t.client.Create(ctx, share)
+			return err
+		})
+	}
+	// A cluster finds the parts from 0 on: with the first part made last, a table that lacks parts is not found.
+	if err = create(1, n); err == nil {
+		err = create(0, 1)
+	}
 	if err != nil {
 		w.setParts(nil, false)
 		return wire.TableInfo{}, err
@@ -200,18 +206,26 @@ func (s *Services) Drop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	missing := make([]error, len(parts))
-	err = w.each(ctx, parts, true, func(i int, t *Table) error {
-		err := t.client.Drop(ctx, t.name)
-		if errors.Is(err, wire.ErrNotFound) {
-			missing[i], err = err, nil
+	dropped, missing := false, error(nil)
+	for i := range slices.Backward(parts) { // a cluster still finds those before
+		err = w.each(ctx, parts[i:i+1], true, func(_ int, t *Table) error {
+			switch err := t.client.Drop(ctx, t.name); {
+			case errors.Is(err, wire.ErrNotFound):
+				missing = err
+				return nil
+			default:
+				dropped = dropped || err == nil
+				return err
+			}
+		})
+		if err != nil {
+			break
 		}
-		return err
-	})
+	}
 	w.setParts(nil, false)
 	w.forget(0, false)
-	if err == nil && !slices.Contains(missing, nil) {
-		err = missing[0]
+	if err == nil && !dropped {
+		err = missing
 	}
 	return err
 }
@@ -442,4 +456,4 @@ func undivide(name string, parts []*wire.Table) *wire.Table {
 	return &d
 }
 
-var _ replay.Buffer = (*Whole)(nil)
+var _ replay.Buffer = (*PartitionedTable)(nil)

@@ -245,7 +245,7 @@ type remote struct {
 // inParts reports whether the table is in parts over several services. Batch ids and request ids then decide which part
 // gives or gets what, and the run numbers them itself: the same run, the same parts.
 func (r *remote) inParts() bool {
-	_, whole := r.table.(*client.Whole)
+	_, whole := r.table.(*client.PartitionedTable)
 	return whole
 }
 

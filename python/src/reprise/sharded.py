@@ -153,7 +153,11 @@ class Client(client.Client):
         self._on_all(name, drop)
 
     def _on_all(self, name: str, call: Callable[[Part], object]) -> None:
-        outcomes = self.each([partial(call, part) for part in self.table(name).located()])
+        outcomes = []
+        for part in reversed(self.table(name).located()):  # a cluster still finds those before
+            outcomes.append(_outcome(partial(call, part)))
+            if isinstance(outcomes[-1], errors.Error) and not isinstance(outcomes[-1], errors.NotFound):
+                break
         problems = [each for each in outcomes if isinstance(each, errors.Error)]
         if problems and (len(problems) == len(outcomes) or not all(isinstance(x, errors.NotFound) for x in problems)):
             raise next((each for each in problems if not isinstance(each, errors.NotFound)), problems[0])
@@ -301,7 +305,12 @@ class Table(table.Table):
             held = "it has so many" if self._client.clustered else "each service has one"
             raise errors.Invalid(f"parts: {parts}: want {len(places)}: {held}")
         self._place(places)
-        self._note(list(zip(self.parts, self._client.each([partial(self._make, keys, part) for part in self.parts]))))
+        calls = [partial(self._make, keys, part) for part in self.parts]
+        outcomes = self._client.each(calls[1:])
+        # A cluster finds the parts from 0 on: with the first part made last, a table that lacks parts is not found.
+        if self._client.clustered and (failed := next((x for x in outcomes if isinstance(x, errors.Error)), None)):
+            raise failed
+        self._note(list(zip(self.parts, [*self._client.each(calls[:1]), *outcomes])))
 
     def _make(self, keys: Mapping[str, Any], part: Part) -> TableInfo:
         body = {"name": part.table.name, **share(keys, part.number, len(self.parts))}

@@ -16,7 +16,7 @@ import (
 
 // Sample is [Table.Sample]: from one of the trainer's own parts or from all, as the scope says. A repeated request id
 // gets the same batch from this program.
-func (w *Whole) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+func (w *PartitionedTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	c := w.takeCursor()
 	b, err := c.next(ctx, w, single(req), false)
 	if err == nil { // what cannot be acknowledged has gone back: a queue delivers it again, and names it
@@ -31,7 +31,7 @@ func (w *Whole) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch
 }
 
 // Lease is [Table.Lease].
-func (w *Whole) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+func (w *PartitionedTable) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	c := w.takeCursor()
 	using := *w
 	using.atDraw = false
@@ -55,7 +55,7 @@ func single(req rollout.Request) wire.SampleRequest {
 	return wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, Prefetch: &none}
 }
 
-func (w *Whole) takeCursor() *cursor {
+func (w *PartitionedTable) takeCursor() *cursor {
 	if c, ok := w.cursors.get(); ok {
 		return c
 	}
@@ -63,16 +63,16 @@ func (w *Whole) takeCursor() *cursor {
 }
 
 // Acknowledge counts the draws of leased batches as used.
-func (w *Whole) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
+func (w *PartitionedTable) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
 	return w.settle(ctx, wire.Acknowledge, batches)
 }
 
 // Release returns the draws of leased batches, uncounted.
-func (w *Whole) Release(ctx context.Context, batches ...rollout.BatchID) error {
+func (w *PartitionedTable) Release(ctx context.Context, batches ...rollout.BatchID) error {
 	return w.settle(ctx, wire.Release, batches)
 }
 
-func (w *Whole) settle(ctx context.Context, kind string, batches []rollout.BatchID) error {
+func (w *PartitionedTable) settle(ctx context.Context, kind string, batches []rollout.BatchID) error {
 	var errs []error
 	for _, id := range batches {
 		w.mu.Lock()
@@ -111,30 +111,34 @@ const ofMerged = split.MaxParts
 // cursor draws batch after batch, with a stream for each part. One goroutine at a time may use it.
 type cursor struct {
 	lifetime
-	ways  map[*part]*wayTo
-	reuse bool // see ReuseMemory
+	streams map[*part]*partStream
+	reuse   bool // see ReuseMemory
 }
 
-// wayTo is a stream of a part, and whether a batch of it is on lease.
-type wayTo struct {
+// partStream is a stream of a part, and whether a batch of it is on lease.
+type partStream struct {
 	stream *Stream
 	leased bool
 }
 
-func newCursor() *cursor { return &cursor{lifetime: newLifetime(), ways: make(map[*part]*wayTo)} }
+func newCursor() *cursor {
+	return &cursor{lifetime: newLifetime(), streams: make(map[*part]*partStream)}
+}
 
 // end closes the streams; what is on lease goes back.
 func (c *cursor) end() {
 	c.lifetime.end()
-	for _, way := range c.ways {
-		if way.stream != nil {
-			_ = way.stream.Close() // never fails
+	for _, held := range c.streams {
+		if held.stream != nil {
+			_ = held.stream.Close() // never fails
 		}
 	}
 }
 
 // next settles the batch before and draws another, waiting as the table says.
-func (c *cursor) next(ctx context.Context, w *Whole, req wire.SampleRequest, release bool) (*rollout.Batch, error) {
+func (c *cursor) next(
+	ctx context.Context, w *PartitionedTable, req wire.SampleRequest, release bool,
+) (*rollout.Batch, error) {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return nil, err
@@ -145,7 +149,7 @@ func (c *cursor) next(ctx context.Context, w *Whole, req wire.SampleRequest, rel
 	}
 	draw := c.fromOwn
 	if len(parts) > 1 && (o.Sampler.Consumes() || w.services.options.Scope == AllParts) {
-		draw = func(ctx context.Context, w *Whole, parts []*part, req wire.SampleRequest, release bool,
+		draw = func(ctx context.Context, w *PartitionedTable, parts []*part, req wire.SampleRequest, release bool,
 			_ time.Duration) (*rollout.Batch, error) {
 			return c.fromAll(ctx, w, o, parts, req, release)
 		}
@@ -187,7 +191,7 @@ func (c *cursor) pause(ctx context.Context, d time.Duration) {
 // fromOwn draws from one of the trainer's own parts: the next in turn that is up and has enough, or while all its own
 // are down any other. A repeated request id goes where it went.
 func (c *cursor) fromOwn(
-	ctx context.Context, w *Whole, parts []*part, req wire.SampleRequest, release bool, wait time.Duration,
+	ctx context.Context, w *PartitionedTable, parts []*part, req wire.SampleRequest, release bool, wait time.Duration,
 ) (*rollout.Batch, error) {
 	o := w.services.options
 	var own, others []*part
@@ -228,7 +232,7 @@ func (c *cursor) fromOwn(
 					w.homes.put(req.RequestID, p)
 					w.mu.Unlock()
 				}
-				return asWhole(b, p.number), c.settleOthers(ctx, p, release)
+				return asPartitioned(b, p.number), c.settleOthers(ctx, p, release)
 			}
 		}
 		return nil, nil
@@ -246,8 +250,8 @@ func (c *cursor) fromOwn(
 	return nil, lost
 }
 
-// asWhole gives a batch of one part the ids of the whole.
-func asWhole(b *rollout.Batch, part int) *rollout.Batch {
+// asPartitioned gives a batch of one part the ids of the whole.
+func asPartitioned(b *rollout.Batch, part int) *rollout.Batch {
 	b.ID = rollout.BatchID(split.Join(part, uint64(b.ID)))
 	for i := range b.Draws {
 		d := &b.Draws[i]
@@ -258,7 +262,7 @@ func asWhole(b *rollout.Batch, part int) *rollout.Batch {
 
 // fromAll divides a batch over the totals of the parts that are up, draws inside each at once, and merges what comes.
 func (c *cursor) fromAll(
-	ctx context.Context, w *Whole, o *replay.Options, parts []*part, req wire.SampleRequest, release bool,
+	ctx context.Context, w *PartitionedTable, o *replay.Options, parts []*part, req wire.SampleRequest, release bool,
 ) (*rollout.Batch, error) {
 	w.mu.Lock()
 	w.merged++
@@ -281,8 +285,8 @@ func (c *cursor) fromAll(
 	req.Prefetch = &none
 	batches, errs := make([]*rollout.Batch, len(parts)), make([]error, len(parts))
 	requests := plan.Requests()
-	for _, p := range parts { // before the goroutines: ways is a map
-		c.wayTo(p)
+	for _, p := range parts { // before the goroutines: streams is a map
+		c.streamOf(p)
 	}
 	together(len(parts), func(i int) {
 		r := req
@@ -334,7 +338,7 @@ func ignoring(err error, these ...error) error {
 
 // totals reads the totals of all parts; those that are down have none. Parts that are behind in version are advanced
 // first: weights at different versions cannot be compared.
-func (w *Whole) totals(ctx context.Context, parts []*part, shard int) ([]split.Totals, error) {
+func (w *PartitionedTable) totals(ctx context.Context, parts []*part, shard int) ([]split.Totals, error) {
 	for range maxRereads {
 		totals := make([]split.Totals, len(parts))
 		there := make([]bool, len(parts))
@@ -373,7 +377,7 @@ func (w *Whole) totals(ctx context.Context, parts []*part, shard int) ([]split.T
 }
 
 // Scan passes everything the parts hold to each, part after part, as [Table.Scan] does. All services must be up.
-func (w *Whole) Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error {
+func (w *PartitionedTable) Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return err
@@ -393,7 +397,7 @@ func (w *Whole) Scan(ctx context.Context, rows int, each func([]rollout.Draw) er
 				for j := range draws {
 					draws[j].Probability *= share[i]
 				}
-				return each(asWhole(&rollout.Batch{Draws: draws}, p.number).Draws)
+				return each(asPartitioned(&rollout.Batch{Draws: draws}, p.number).Draws)
 			})
 		})
 		if err != nil {
@@ -406,17 +410,17 @@ func (w *Whole) Scan(ctx context.Context, rows int, each func([]rollout.Draw) er
 // maxRereads bounds how often totals are read again because versions differed.
 const maxRereads = 8
 
-// wayTo returns the way to a part.
-func (c *cursor) wayTo(p *part) *wayTo {
-	if c.ways[p] == nil {
-		c.ways[p] = new(wayTo)
+// streamOf returns the stream of a part, which may have to be opened.
+func (c *cursor) streamOf(p *part) *partStream {
+	if c.streams[p] == nil {
+		c.streams[p] = new(partStream)
 	}
-	return c.ways[p]
+	return c.streams[p]
 }
 
 // take draws from a part. The request settles the batch before of that part.
 func (c *cursor) take(
-	ctx context.Context, w *Whole, p *part, req wire.SampleRequest, release bool, wait time.Duration,
+	ctx context.Context, w *PartitionedTable, p *part, req wire.SampleRequest, release bool, wait time.Duration,
 ) (b *rollout.Batch, err error) {
 	err = w.on(ctx, p, func(t *Table) error {
 		t = t.Waiting(wait)
@@ -425,8 +429,8 @@ func (c *cursor) take(
 				ID: req.RequestID})
 			return err
 		}
-		way := c.wayTo(p)
-		if s := way.stream; s == nil || s.table.client != t.client {
+		held := c.streamOf(p)
+		if s := held.stream; s == nil || s.table.client != t.client {
 			now, err := t.Stream(ctx, req)
 			if err != nil {
 				return err
@@ -434,17 +438,17 @@ func (c *cursor) take(
 			if s != nil {
 				_ = s.Close() // the part has moved; never fails
 			}
-			way.stream, way.leased = now, false
+			held.stream, held.leased = now, false
 			if c.reuse {
-				way.stream.ReuseMemory()
+				held.stream.ReuseMemory()
 			}
 		}
-		s := way.stream
+		s := held.stream
 		s.table = t
 		s.request.Size, s.request.Fresh, s.request.Shard, s.request.RequestID = req.Size, req.Fresh, req.Shard,
 			req.RequestID
-		b, err = s.next(ctx, release && way.leased)
-		way.leased = err == nil && !b.Repeated
+		b, err = s.next(ctx, release && held.leased)
+		held.leased = err == nil && !b.Repeated
 		return err
 	})
 	return b, err
@@ -452,16 +456,16 @@ func (c *cursor) take(
 
 // settleOne settles the batch before of one part.
 func (c *cursor) settleOne(ctx context.Context, p *part, release bool) error {
-	way := c.ways[p]
-	if way == nil || !way.leased {
+	held := c.streams[p]
+	if held == nil || !held.leased {
 		return nil
 	}
 	kind := wire.Acknowledge
 	if release {
 		kind = wire.Release
 	}
-	s := way.stream
-	way.leased = false
+	s := held.stream
+	held.leased = false
 	err := s.table.settle(ctx, kind, []rollout.BatchID{s.leased})
 	if s.leased = 0; err != nil {
 		s.disconnectIfOpen()
@@ -471,7 +475,7 @@ func (c *cursor) settleOne(ctx context.Context, p *part, release bool) error {
 
 // settleOthers settles the batch before of every other part than one.
 func (c *cursor) settleOthers(ctx context.Context, but *part, release bool) error {
-	for p := range c.ways {
+	for p := range c.streams {
 		if p != but {
 			if err := c.settleOne(ctx, p, release); err != nil {
 				return err
@@ -483,10 +487,10 @@ func (c *cursor) settleOthers(ctx context.Context, but *part, release bool) erro
 
 // settle acknowledges or releases what is on lease. Errors name what has gone back instead.
 func (c *cursor) settle(ctx context.Context, kind string) error {
-	var open []*wayTo
-	for _, way := range c.ways {
-		if way.leased {
-			open = append(open, way)
+	var open []*partStream
+	for _, held := range c.streams {
+		if held.leased {
+			open = append(open, held)
 		}
 	}
 	errs := make([]error, len(open))
@@ -501,10 +505,10 @@ func (c *cursor) settle(ctx context.Context, kind string) error {
 	return errors.Join(errs...)
 }
 
-// WholeStream gives batch after batch of a table in parts on lease, as [Stream] does. One goroutine at a time may use
-// it.
-type WholeStream struct {
-	whole   *Whole
+// PartitionedStream gives batch after batch of a table in parts on lease, as [Stream] does. One goroutine at a time may
+// use it.
+type PartitionedStream struct {
+	table   *PartitionedTable
 	request wire.SampleRequest
 	cursors [2]*cursor // the first gave the last batch; the second reads ahead
 	ahead   chan drawn // nil: nothing is under way
@@ -517,7 +521,7 @@ type drawn struct {
 }
 
 // Stream returns a stream of batches that req describes; its request id, if any, is that of the first batch.
-func (w *Whole) Stream(ctx context.Context, req wire.SampleRequest) (*WholeStream, error) {
+func (w *PartitionedTable) Stream(ctx context.Context, req wire.SampleRequest) (*PartitionedStream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -526,22 +530,26 @@ func (w *Whole) Stream(ctx context.Context, req wire.SampleRequest) (*WholeStrea
 	}
 	streaming := *w
 	streaming.atDraw = false
-	return &WholeStream{whole: &streaming, request: req, cursors: [2]*cursor{newCursor(), newCursor()}}, nil
+	return &PartitionedStream{table: &streaming, request: req, cursors: [2]*cursor{newCursor(), newCursor()}}, nil
 }
 
 // ReadAhead is [Stream.ReadAhead]: while the caller works with a batch the next is drawn and travels.
-func (s *WholeStream) ReadAhead() { s.reads = true }
+func (s *PartitionedStream) ReadAhead() { s.reads = true }
 
 // ReuseMemory is [Stream.ReuseMemory]. Call it before the first batch.
-func (s *WholeStream) ReuseMemory() { s.cursors[0].reuse, s.cursors[1].reuse = true, true }
+func (s *PartitionedStream) ReuseMemory() { s.cursors[0].reuse, s.cursors[1].reuse = true, true }
 
 // Next acknowledges the batch before and returns another.
-func (s *WholeStream) Next(ctx context.Context) (*rollout.Batch, error) { return s.next(ctx, false) }
+func (s *PartitionedStream) Next(ctx context.Context) (*rollout.Batch, error) {
+	return s.next(ctx, false)
+}
 
 // Exchange releases the batch before, uncounted, and returns another.
-func (s *WholeStream) Exchange(ctx context.Context) (*rollout.Batch, error) { return s.next(ctx, true) }
+func (s *PartitionedStream) Exchange(ctx context.Context) (*rollout.Batch, error) {
+	return s.next(ctx, true)
+}
 
-func (s *WholeStream) next(ctx context.Context, release bool) (*rollout.Batch, error) {
+func (s *PartitionedStream) next(ctx context.Context, release bool) (*rollout.Batch, error) {
 	if !s.reads {
 		return s.draw(ctx, s.cursors[0], release)
 	}
@@ -557,23 +565,23 @@ func (s *WholeStream) next(ctx context.Context, release bool) (*rollout.Batch, e
 	s.ahead = ahead
 	request := s.request
 	go func() {
-		b, err := behind.next(behind.ctx, s.whole, request, release) // settles the batch before this one
+		b, err := behind.next(behind.ctx, s.table, request, release) // settles the batch before this one
 		ahead <- drawn{b, err}
 	}()
 	return b, nil
 }
 
 // await returns the batch that was read ahead, nil if there is none or it is too old by now.
-func (s *WholeStream) await(ctx context.Context) (*rollout.Batch, error) {
+func (s *PartitionedStream) await(ctx context.Context) (*rollout.Batch, error) {
 	if s.ahead == nil {
 		return nil, nil
 	}
 	select {
 	case d := <-s.ahead:
 		s.ahead = nil
-		s.whole.mu.Lock()
-		newest := s.whole.version
-		s.whole.mu.Unlock()
+		s.table.mu.Lock()
+		newest := s.table.version
+		s.table.mu.Unlock()
 		if d.err != nil {
 			return nil, nil // the request that follows tells why
 		}
@@ -582,23 +590,23 @@ func (s *WholeStream) await(ctx context.Context) (*rollout.Batch, error) {
 		}
 		return d.batch, nil
 	case <-ctx.Done():
-		return nil, s.whole.failed("stream", context.Cause(ctx))
+		return nil, s.table.failed("stream", context.Cause(ctx))
 	}
 }
 
-func (s *WholeStream) draw(ctx context.Context, c *cursor, release bool) (*rollout.Batch, error) {
-	b, err := c.next(ctx, s.whole, s.request, release)
+func (s *PartitionedStream) draw(ctx context.Context, c *cursor, release bool) (*rollout.Batch, error) {
+	b, err := c.next(ctx, s.table, s.request, release)
 	s.request.RequestID = ""
 	return b, err
 }
 
 // Acknowledge counts the last batch as used, when no other is to be asked for.
-func (s *WholeStream) Acknowledge(ctx context.Context) error {
+func (s *PartitionedStream) Acknowledge(ctx context.Context) error {
 	return s.cursors[0].settle(ctx, wire.Acknowledge)
 }
 
 // Close ends the stream; a batch that was not acknowledged goes back.
-func (s *WholeStream) Close() error {
+func (s *PartitionedStream) Close() error {
 	for _, c := range s.cursors {
 		c.lifetime.end()
 	}

@@ -129,7 +129,7 @@ func dialAll(t testing.TB, list []*node, o client.AllOptions) *client.Services {
 // inParts returns a new table in parts over so many services.
 func inParts(
 	t testing.TB, n int, definition wire.Table, o client.AllOptions,
-) ([]*node, *client.Services, *client.Whole) {
+) ([]*node, *client.Services, *client.PartitionedTable) {
 	t.Helper()
 	list := nodes(t, n, true)
 	s := dialAll(t, list, o)
@@ -952,6 +952,41 @@ func TestACheckpointOfAllPartsBringsAllBack(t *testing.T) {
 	mustNot(t, s.Drop(ctx, "lab"))
 	if _, err := w.Info(ctx); !errors.Is(err, wire.ErrNotFound) {
 		t.Errorf("a dropped table: %v", err)
+	}
+}
+
+// A cluster finds the parts of a table from 0 on: without part 0 there is no table, with it all parts are to be found.
+func TestPartZeroIsCreatedLastAndDroppedLast(t *testing.T) {
+	t.Parallel()
+	list := nodes(t, 3, true)
+	s := dialAll(t, list, client.AllOptions{Options: client.Options{Patience: time.Millisecond}})
+	first, err := client.Dial(t.Context(), list[0].address(), client.Options{})
+	mustNot(t, err)
+	t.Cleanup(func() { _ = first.Close() })
+	has := func() bool {
+		_, err := first.Table("lab").Info(t.Context())
+		if err != nil && !errors.Is(err, wire.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	create := func() bool { _, err := s.Create(t.Context(), wire.Table{Name: "lab"}); return err == nil }
+	drop := func() bool { return s.Drop(t.Context(), "lab") == nil }
+
+	list[1].stop()
+	if create() || has() {
+		t.Error("part 0 was made, although another could not be")
+	}
+	list[1].start()
+	eventually(t, "creation", create)
+	list[1].stop()
+	if drop() || !has() {
+		t.Error("part 0 was dropped, although another could not be")
+	}
+	list[1].start()
+	eventually(t, "drop", drop)
+	if has() {
+		t.Error("part 0 is still there")
 	}
 }
 

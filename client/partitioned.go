@@ -14,35 +14,35 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// Whole is a table in parts, which several services hold. Its methods are those of [Table], and ids, batch ids and
-// grants name the part in their top bits ([split.Join]). They may be called concurrently.
+// PartitionedTable is a table in parts, which several services hold. Its methods are those of [Table], and ids, batch
+// ids and grants name the part in their top bits ([split.Join]). They may be called concurrently.
 //
 // A part whose service is down is left out: groups go to the others, batches come from the others, and feedback for its
 // rollouts is dropped. Before it is used again it gets the table's version, and its definition if it came back empty.
-type Whole struct {
+type PartitionedTable struct {
 	services *Services
 	name     string
 	wait     time.Duration // see Waiting
 	atDraw   bool          // see UsingAtDraw
-	*wholeState
+	*partitionedState
 }
 
-// wholeState is what all Wholes of a name share.
-type wholeState struct {
+// partitionedState is what all Wholes of a name share.
+type partitionedState struct {
 	cursors streamPool[*cursor]
 
 	mu         sync.Mutex
 	parts      []*part // nil: to be located
 	clustered  bool
-	options    *replay.Options                    // of the parts; nil: not known yet
-	version    rollout.Version                    // as this program set it, or the largest that it saw
-	leads      bool                               // this program sets the version
-	turn       uint64                             // draws from own parts
-	merged     uint64                             // batches of several parts
-	leased     map[rollout.BatchID]*cursor        // by Lease
-	plans      remembered[*split.Plan]            // of request ids
-	homes      remembered[*part]                  // of request ids
-	insertions remembered[map[int]*groupOnItsWay] // of callers who chose the batch id, and of those that halted
+	options    *replay.Options                   // of the parts; nil: not known yet
+	version    rollout.Version                   // as this program set it, or the largest that it saw
+	leads      bool                              // this program sets the version
+	turn       uint64                            // draws from own parts
+	merged     uint64                            // batches of several parts
+	leased     map[rollout.BatchID]*cursor       // by Lease
+	plans      remembered[*split.Plan]           // of request ids
+	homes      remembered[*part]                 // of request ids
+	insertions remembered[map[int]*pendingGroup] // of callers who chose the batch id, and of those that halted
 }
 
 // part is a part of the table: an ordinary table of one service.
@@ -54,8 +54,8 @@ type part struct {
 	asked  time.Time // when the cluster was last asked where it is
 }
 
-func newWholeState() *wholeState {
-	return &wholeState{leased: make(map[rollout.BatchID]*cursor)}
+func newPartitionedState() *partitionedState {
+	return &partitionedState{leased: make(map[rollout.BatchID]*cursor)}
 }
 
 // remembered keeps the latest values under ids that callers choose.
@@ -80,28 +80,28 @@ func (r *remembered[V]) put(id string, v V) {
 }
 
 // Waiting is [Table.Waiting].
-func (w *Whole) Waiting(d time.Duration) *Whole {
+func (w *PartitionedTable) Waiting(d time.Duration) *PartitionedTable {
 	waiting := *w
 	waiting.wait = max(d, 0)
 	return &waiting
 }
 
 // UsingAtDraw is [Table.UsingAtDraw]. A batch of which a part fails leaves the draws of the others used.
-func (w *Whole) UsingAtDraw() *Whole {
+func (w *PartitionedTable) UsingAtDraw() *PartitionedTable {
 	using := *w
 	using.atDraw = true
 	return &using
 }
 
 // Name returns the table's name.
-func (w *Whole) Name() string { return w.name }
+func (w *PartitionedTable) Name() string { return w.name }
 
-func (w *Whole) failed(verb string, err error) error {
+func (w *PartitionedTable) failed(verb string, err error) error {
 	return fmt.Errorf("table %s in parts: %s: %w", w.name, verb, err)
 }
 
 // resolve returns the parts, after finding them.
-func (w *Whole) resolve(ctx context.Context) ([]*part, error) {
+func (w *PartitionedTable) resolve(ctx context.Context) ([]*part, error) {
 	w.mu.Lock()
 	known := w.parts
 	w.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *Whole) resolve(ctx context.Context) ([]*part, error) {
 	return parts, nil
 }
 
-func (w *Whole) setParts(parts []*part, clustered bool) {
+func (w *PartitionedTable) setParts(parts []*part, clustered bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.parts, w.clustered, w.options = parts, clustered, nil
@@ -147,7 +147,7 @@ func (w *Whole) setParts(parts []*part, clustered bool) {
 
 // on carries out a call on a part and follows it where it has moved. While the part cannot be reached the error wraps
 // [ErrUnreachable].
-func (w *Whole) on(ctx context.Context, p *part, call func(*Table) error) error {
+func (w *PartitionedTable) on(ctx context.Context, p *part, call func(*Table) error) error {
 	for began := time.Now(); ; {
 		w.mu.Lock()
 		l, t := p.link, p.table
@@ -185,7 +185,7 @@ func (w *Whole) on(ctx context.Context, p *part, call func(*Table) error) error 
 }
 
 // dropped has the parts of a cluster be found again: the table may be another by now.
-func (w *Whole) dropped() {
+func (w *PartitionedTable) dropped() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.clustered {
@@ -194,7 +194,7 @@ func (w *Whole) dropped() {
 }
 
 // ready returns an error while the service of a part is down, and asks the cluster where the part is now.
-func (w *Whole) ready(ctx context.Context, p *part) error {
+func (w *PartitionedTable) ready(ctx context.Context, p *part) error {
 	w.mu.Lock()
 	l := p.link
 	w.mu.Unlock()
@@ -212,7 +212,7 @@ func (w *Whole) ready(ctx context.Context, p *part) error {
 }
 
 // follow has a part be at another address from now on.
-func (w *Whole) follow(p *part, address string) error {
+func (w *PartitionedTable) follow(p *part, address string) error {
 	l, err := w.services.link(address)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (w *Whole) follow(p *part, address string) error {
 }
 
 // relocate asks the cluster where a part is that could not be reached. The next call of it goes there.
-func (w *Whole) relocate(ctx context.Context, p *part) {
+func (w *PartitionedTable) relocate(ctx context.Context, p *part) {
 	w.mu.Lock()
 	at, name := p.link, p.table.name
 	ask := w.clustered && time.Since(p.asked) > partPatience
@@ -252,7 +252,7 @@ func (w *Whole) relocate(ctx context.Context, p *part) {
 }
 
 // catchUp brings a part that was down to the table's version, and makes it anew if its service lost it.
-func (w *Whole) catchUp(ctx context.Context, p *part, l *link, t *Table) error {
+func (w *PartitionedTable) catchUp(ctx context.Context, p *part, l *link, t *Table) error {
 	_, downs := l.up()
 	w.mu.Lock()
 	current, version, leads, clustered := p.downs == downs, w.version, w.leads, w.clustered
@@ -306,7 +306,7 @@ func (w *Whole) catchUp(ctx context.Context, p *part, l *link, t *Table) error {
 }
 
 // saw notes a version that the table has had.
-func (w *Whole) saw(v rollout.Version) {
+func (w *PartitionedTable) saw(v rollout.Version) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.leads {
@@ -316,7 +316,7 @@ func (w *Whole) saw(v rollout.Version) {
 
 // each carries out a call on parts at once. Parts that cannot be reached are left out, unless all of them are or the
 // call must reach every one: then those of a cluster, which move to other nodes, are tried again.
-func (w *Whole) each(ctx context.Context, parts []*part, all bool, call func(i int, t *Table) error) error {
+func (w *PartitionedTable) each(ctx context.Context, parts []*part, all bool, call func(i int, t *Table) error) error {
 	errs := make([]error, len(parts))
 	left := make([]int, len(parts)) // to be called
 	for i := range left {
@@ -348,7 +348,7 @@ func (w *Whole) each(ctx context.Context, parts []*part, all bool, call func(i i
 }
 
 // ofAll carries out an action on every part that is up.
-func (w *Whole) ofAll(ctx context.Context, all bool, call func(i int, t *Table) error) (n int, err error) {
+func (w *PartitionedTable) ofAll(ctx context.Context, all bool, call func(i int, t *Table) error) (n int, err error) {
 	parts, err := w.resolve(ctx)
 	if err == nil {
 		err = w.each(ctx, parts, all, call)
@@ -357,7 +357,7 @@ func (w *Whole) ofAll(ctx context.Context, all bool, call func(i int, t *Table) 
 }
 
 // Info returns the definition of the whole, the largest version and the size of the parts that are up.
-func (w *Whole) Info(ctx context.Context) (wire.TableInfo, error) {
+func (w *PartitionedTable) Info(ctx context.Context) (wire.TableInfo, error) {
 	var infos [split.MaxParts]wire.TableInfo
 	n, err := w.ofAll(ctx, false, func(i int, t *Table) (err error) {
 		infos[i], err = t.Info(ctx)
@@ -392,7 +392,7 @@ func joinInfo(name string, infos []wire.TableInfo) wire.TableInfo {
 }
 
 // rules returns the options of the parts, which decide how draws are divided.
-func (w *Whole) rules(ctx context.Context) (*replay.Options, error) {
+func (w *PartitionedTable) rules(ctx context.Context) (*replay.Options, error) {
 	w.mu.Lock()
 	known := w.options
 	w.mu.Unlock()
@@ -413,13 +413,13 @@ func (w *Whole) rules(ctx context.Context) (*replay.Options, error) {
 }
 
 // Len returns the number of rollouts in the parts that are up.
-func (w *Whole) Len(ctx context.Context) (int, error) {
+func (w *PartitionedTable) Len(ctx context.Context) (int, error) {
 	info, err := w.Info(ctx)
 	return info.Present, err
 }
 
 // Stats returns what the parts that are up have counted.
-func (w *Whole) Stats(ctx context.Context) (rollout.Stats, error) {
+func (w *PartitionedTable) Stats(ctx context.Context) (rollout.Stats, error) {
 	s, err := w.Statistics(ctx)
 	if err != nil {
 		return rollout.Stats{}, err
@@ -428,7 +428,7 @@ func (w *Whole) Stats(ctx context.Context) (rollout.Stats, error) {
 }
 
 // Statistics returns the sums of what the parts that are up have counted, and which are down.
-func (w *Whole) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
+func (w *PartitionedTable) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
 	var list [split.MaxParts]*wire.TableStatistics
 	n, err := w.ofAll(ctx, false, func(i int, t *Table) (err error) {
 		list[i], err = t.Statistics(ctx)
@@ -441,7 +441,7 @@ func (w *Whole) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
 }
 
 // Advance sets the version of every part that is up; a part that is down gets it before it is used again.
-func (w *Whole) Advance(ctx context.Context, v rollout.Version) error {
+func (w *PartitionedTable) Advance(ctx context.Context, v rollout.Version) error {
 	w.mu.Lock()
 	w.version, w.leads = max(w.version, v), true
 	w.mu.Unlock()
@@ -450,7 +450,7 @@ func (w *Whole) Advance(ctx context.Context, v rollout.Version) error {
 }
 
 // Rewind sets the version of every part back to v, for a trainer restored from a checkpoint of its own.
-func (w *Whole) Rewind(ctx context.Context, v rollout.Version) error {
+func (w *PartitionedTable) Rewind(ctx context.Context, v rollout.Version) error {
 	_, err := w.ofAll(ctx, false, func(_ int, t *Table) error { return t.Rewind(ctx, v) })
 	if err == nil {
 		w.mu.Lock()
@@ -461,7 +461,9 @@ func (w *Whole) Rewind(ctx context.Context, v rollout.Version) error {
 }
 
 // byPart calls once for each part that ids name, with their indices. Parts that are down are left out.
-func (w *Whole) byPart(ctx context.Context, n int, id func(i int) uint64, call func(t *Table, at []int) error) error {
+func (w *PartitionedTable) byPart(
+	ctx context.Context, n int, id func(i int) uint64, call func(t *Table, at []int) error,
+) error {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return err
@@ -494,7 +496,7 @@ func ofPart(id uint64) uint64 {
 }
 
 // Update gives rollouts new priorities, all of a part or none.
-func (w *Whole) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
+func (w *PartitionedTable) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
 	if len(ids) != len(priorities) {
 		return fmt.Errorf("%d priorities for %d ids: give one for each: %w", len(priorities), len(ids),
 			rollout.ErrInvalid)
@@ -509,7 +511,7 @@ func (w *Whole) Update(ctx context.Context, ids []rollout.ID, priorities []float
 }
 
 // Report tells the parts what a trainer measured of its draws.
-func (w *Whole) Report(ctx context.Context, feedback ...rollout.Feedback) error {
+func (w *PartitionedTable) Report(ctx context.Context, feedback ...rollout.Feedback) error {
 	return w.byPart(ctx, len(feedback), func(i int) uint64 { return uint64(feedback[i].ID) },
 		func(t *Table, at []int) error {
 			list := make([]rollout.Feedback, len(at))
@@ -522,7 +524,7 @@ func (w *Whole) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 }
 
 // Checkpoint has every service save its part under a name. All must be up; nothing stops what comes in meanwhile.
-func (w *Whole) Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error) {
+func (w *PartitionedTable) Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error) {
 	var list [split.MaxParts]wire.CheckpointAnswer
 	n, err := w.ofAll(ctx, true, func(i int, t *Table) (err error) {
 		list[i], err = t.Checkpoint(ctx, name)
@@ -539,7 +541,7 @@ func (w *Whole) Checkpoint(ctx context.Context, name string) (wire.CheckpointAns
 }
 
 // Restore replaces every part by what was saved under a name. All services must be up.
-func (w *Whole) Restore(ctx context.Context, name string) (wire.TableInfo, error) {
+func (w *PartitionedTable) Restore(ctx context.Context, name string) (wire.TableInfo, error) {
 	var infos [split.MaxParts]wire.TableInfo
 	n, err := w.ofAll(ctx, true, func(i int, t *Table) (err error) {
 		infos[i], err = t.Restore(ctx, name)
@@ -553,18 +555,18 @@ func (w *Whole) Restore(ctx context.Context, name string) (wire.TableInfo, error
 }
 
 // forget ends what is remembered of requests, for a table that is another now, and sets the version.
-func (w *Whole) forget(v rollout.Version, leads bool) {
+func (w *PartitionedTable) forget(v rollout.Version, leads bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.version, w.leads = v, leads
-	w.insertions, w.plans, w.homes = remembered[map[int]*groupOnItsWay]{}, remembered[*split.Plan]{}, remembered[*part]{}
+	w.insertions, w.plans, w.homes = remembered[map[int]*pendingGroup]{}, remembered[*split.Plan]{}, remembered[*part]{}
 }
 
 // startSlice is how long a start, or a sample of own parts, waits at one part before it asks the next.
 const startSlice = 100 * time.Millisecond
 
 // Start is [Table.Start]: the first part whose gate lets groups start grants them, and they are inserted there.
-func (w *Whole) Start(ctx context.Context, groups, groupSize int) (answer wire.StartAnswer, err error) {
+func (w *PartitionedTable) Start(ctx context.Context, groups, groupSize int) (answer wire.StartAnswer, err error) {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return answer, err
@@ -603,11 +605,11 @@ func (w *Whole) Start(ctx context.Context, groups, groupSize int) (answer wire.S
 }
 
 // left is [Table.left].
-func (w *Whole) left(ctx context.Context, began time.Time) time.Duration {
+func (w *PartitionedTable) left(ctx context.Context, began time.Time) time.Duration {
 	return (&Table{wait: w.wait}).left(ctx, began)
 }
 
-func (w *Whole) nextTurn() int {
+func (w *PartitionedTable) nextTurn() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turn++
@@ -615,14 +617,14 @@ func (w *Whole) nextTurn() int {
 }
 
 // Abandon gives back granted groups that will not be inserted.
-func (w *Whole) Abandon(ctx context.Context, grant uint64, groups int) error {
+func (w *PartitionedTable) Abandon(ctx context.Context, grant uint64, groups int) error {
 	return w.byPart(ctx, 1, func(int) uint64 { return grant }, func(t *Table, _ []int) error {
 		return t.Abandon(ctx, ofPart(grant), groups)
 	})
 }
 
 // PromptsNext returns prompts worth asking again, for a batch of so many: each part answers for its share.
-func (w *Whole) PromptsNext(ctx context.Context, batch int) (wire.PromptsAnswer, error) {
+func (w *PartitionedTable) PromptsNext(ctx context.Context, batch int) (wire.PromptsAnswer, error) {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return wire.PromptsAnswer{}, err
@@ -641,7 +643,7 @@ func (w *Whole) PromptsNext(ctx context.Context, batch int) (wire.PromptsAnswer,
 }
 
 // PromptsReport reports the results of prompts, each to the part that its id prefers.
-func (w *Whole) PromptsReport(ctx context.Context, results ...wire.PromptResult) error {
+func (w *PartitionedTable) PromptsReport(ctx context.Context, results ...wire.PromptResult) error {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return err

@@ -49,8 +49,8 @@ func (e *InsertError) Unwrap() error {
 	return nil
 }
 
-// groupOnItsWay is a group of an insertion.
-type groupOnItsWay struct {
+// pendingGroup is a group of an insertion.
+type pendingGroup struct {
 	order     []int // parts, the one it prefers first
 	next      int   // in order, where it goes
 	ids       []uint64
@@ -60,20 +60,25 @@ type groupOnItsWay struct {
 
 // Insert adds whole groups and returns the ids of their rollouts in order. Each group enters whole, and once; with
 // several groups an [InsertError] says which have entered.
-func (w *Whole) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
+func (w *PartitionedTable) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
 	return w.InsertOnce(ctx, "", groups...)
 }
 
-// InsertOnce is [Whole.Insert] under an id of the caller's choice. Repeated by this program, it enters once whatever
-// happened meanwhile, while it is among the last 1,024; repeated by another, it does where the same parts are up.
-func (w *Whole) InsertOnce(ctx context.Context, batchID string, groups ...rollout.Group) ([]rollout.ID, error) {
+// InsertOnce is [PartitionedTable.Insert] under an id of the caller's choice. Repeated by this program, it enters once
+// whatever happened meanwhile, while it is among the last 1,024; repeated by another, it does where the same parts are
+// up.
+func (w *PartitionedTable) InsertOnce(
+	ctx context.Context, batchID string, groups ...rollout.Group,
+) ([]rollout.ID, error) {
 	answer, err := w.InsertGroups(ctx, Insertion{BatchID: batchID}, groups...)
 	return idsOf(answer), err
 }
 
-// InsertGroups is [Whole.Insert] with all options and the whole answer. Groups under a grant go to the part that
-// granted them, while it is up.
-func (w *Whole) InsertGroups(ctx context.Context, o Insertion, groups ...rollout.Group) (wire.InsertAnswer, error) {
+// InsertGroups is [PartitionedTable.Insert] with all options and the whole answer. Groups under a grant go to the part
+// that granted them, while it is up.
+func (w *PartitionedTable) InsertGroups(
+	ctx context.Context, o Insertion, groups ...rollout.Group,
+) (wire.InsertAnswer, error) {
 	if len(groups) == 0 {
 		return wire.InsertAnswer{}, nil
 	}
@@ -86,14 +91,14 @@ func (w *Whole) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 	}
 	chosen := o.BatchID != ""
 	o.BatchID = cmp.Or(o.BatchID, parts[0].table.client.nextID())
-	way := w.waysOf(o, len(parts), groups)
+	pending := w.pendingOf(o, len(parts), groups)
 	answer := wire.InsertAnswer{BatchID: o.BatchID}
 	for began := time.Now(); ; {
-		sent := w.send(ctx, o, parts, way, groups, &answer)
+		sent := w.send(ctx, o, parts, pending, groups, &answer)
 		var first error
 		unreached, waits, over := false, !sent, false
 		for i := range groups {
-			if g := way[i]; g.ids == nil {
+			if g := pending[i]; g.ids == nil {
 				first = cmp.Or(first, g.err)
 				unreached = true
 				waits = waits || g.uncertain || errors.Is(g.err, wire.ErrElsewhere) // which nobody owns now
@@ -103,29 +108,29 @@ func (w *Whole) InsertGroups(ctx context.Context, o Insertion, groups ...rollout
 		switch {
 		case !unreached:
 			for i := range groups {
-				answer.IDs = append(answer.IDs, way[i].ids...)
+				answer.IDs = append(answer.IDs, pending[i].ids...)
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if chosen {
-				w.insertions.put(o.BatchID, way)
+				w.insertions.put(o.BatchID, pending)
 			}
 			answer.Version = max(answer.Version, int32(w.version)) // without an answer of today, if it is a repeat
 			return answer, nil
 		case over, waits && !w.services.rest(ctx, began):
-			return answer, w.failed("insert", w.partial(o.BatchID, chosen, way, len(groups), first))
+			return answer, w.failed("insert", w.partial(o.BatchID, chosen, pending, len(groups), first))
 		}
 	}
 }
 
-// waysOf returns the ways of an insertion's groups: new ones, or those that an insertion under that id has gone.
-func (w *Whole) waysOf(o Insertion, parts int, groups []rollout.Group) map[int]*groupOnItsWay {
+// pendingOf returns the groups of an insertion: new ones, or as an earlier insertion under that id has left them.
+func (w *PartitionedTable) pendingOf(o Insertion, parts int, groups []rollout.Group) map[int]*pendingGroup {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if gone := w.insertions.byID[o.BatchID]; len(gone) == len(groups) && len(gone[0].order) == parts {
 		return gone
 	}
-	way := make(map[int]*groupOnItsWay, len(groups))
+	pending := make(map[int]*pendingGroup, len(groups))
 	for i, g := range groups {
 		order := split.Order(split.Key(g.Rollouts[0].PromptID, o.BatchID, i), parts)
 		if granter, _ := split.Cut(o.Grant); o.Grant != 0 && granter < parts {
@@ -136,21 +141,23 @@ func (w *Whole) waysOf(o Insertion, parts int, groups []rollout.Group) map[int]*
 				}
 			}
 		}
-		way[i] = &groupOnItsWay{order: order}
+		pending[i] = &pendingGroup{order: order}
 	}
-	return way
+	return pending
 }
 
 // partial returns the error of groups that did not all enter, and remembers what did.
-func (w *Whole) partial(batchID string, chosen bool, way map[int]*groupOnItsWay, n int, cause error) error {
+func (w *PartitionedTable) partial(
+	batchID string, chosen bool, pending map[int]*pendingGroup, n int, cause error,
+) error {
 	e := &InsertError{BatchID: batchID, Err: cause, chosen: chosen, Entered: make([][]rollout.ID, n)}
 	entered := false
 	for i := range n {
-		for _, id := range way[i].ids {
+		for _, id := range pending[i].ids {
 			e.Entered[i] = append(e.Entered[i], rollout.ID(id))
 			entered = true
 		}
-		if way[i].uncertain {
+		if pending[i].uncertain {
 			e.Uncertain = append(e.Uncertain, i)
 		}
 	}
@@ -159,14 +166,14 @@ func (w *Whole) partial(batchID string, chosen bool, way map[int]*groupOnItsWay,
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.insertions.put(batchID, way)
+	w.insertions.put(batchID, pending)
 	return e
 }
 
 // send sends each group that has not entered to the first part of its order that is up, one insertion to a part. It
 // reports whether there was anywhere to send to.
-func (w *Whole) send(
-	ctx context.Context, o Insertion, parts []*part, way map[int]*groupOnItsWay, groups []rollout.Group,
+func (w *PartitionedTable) send(
+	ctx context.Context, o Insertion, parts []*part, pending map[int]*pendingGroup, groups []rollout.Group,
 	answer *wire.InsertAnswer,
 ) bool {
 	type insertion struct {
@@ -184,7 +191,7 @@ func (w *Whole) send(
 		return ready[k]
 	}
 	for i := range groups {
-		g := way[i]
+		g := pending[i]
 		if g.ids != nil {
 			continue
 		}
@@ -222,17 +229,17 @@ func (w *Whole) send(
 		for j, i := range in.members {
 			members[j] = groups[i]
 		}
-		uncertain := way[in.members[0]].uncertain // as all of them are
+		uncertain := pending[in.members[0]].uncertain // as all of them are
 		err := w.on(ctx, in.to, func(t *Table) (err error) {
 			var lost bool
 			if answers[n], lost, err = t.Waiting(w.wait).insertGroups(ctx, part, members); err != nil {
 				uncertain = lost || uncertain && !isRefusal(err)
 				return err
 			}
-			return share(answers[n].IDs, in.to.number, members, func(j int, ids []uint64) { way[in.members[j]].ids = ids })
+			return share(answers[n].IDs, in.to.number, members, func(j int, ids []uint64) { pending[in.members[j]].ids = ids })
 		})
 		for _, i := range in.members {
-			way[i].err, way[i].uncertain = err, err != nil && uncertain
+			pending[i].err, pending[i].uncertain = err, err != nil && uncertain
 		}
 	})
 	for _, a := range answers {
