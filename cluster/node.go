@@ -77,6 +77,8 @@ type Host interface {
 	Close(name string)
 	// Counts returns what the other nodes are told of a table.
 	Counts(name string) wire.Counts
+	// DiskFull returns an error while the node's disk, and so its copies, should take no insertions.
+	DiskFull() error
 }
 
 // Node is a member of a cluster. Make it with [New].
@@ -205,7 +207,7 @@ func (n *Node) connect() (err error) {
 	}); err != nil {
 		return err
 	}
-	n.running.Go(n.speakLoop)
+	n.running.Go(n.announceLoop)
 	return nil
 }
 
@@ -260,8 +262,8 @@ func (n *Node) findState(ctx context.Context) error {
 	return nil
 }
 
-// speakLoop tells the other nodes that this one is up, whether or not the state can be changed.
-func (n *Node) speakLoop() {
+// announceLoop tells the other nodes that this one is up, whether or not the state can be changed.
+func (n *Node) announceLoop() {
 	tick := time.NewTicker(beatTime)
 	defer tick.Stop()
 	for {
@@ -364,6 +366,12 @@ func (n *Node) beatLoop(stop context.Context) {
 	tick := time.NewTicker(beatTime)
 	defer tick.Stop()
 	for {
+		if !n.server.JetStreamEnabled() {
+			n.log.Error("this node's copies have ended, as its disk is full: make room and start it again", "data",
+				n.options.Data)
+			n.closeTables(errLost)
+			return // the other nodes evict it
+		}
 		started := time.Now()
 		ctx, cancel := context.WithTimeout(stop, askTime)
 		err := n.change(ctx, n.edit)
@@ -384,7 +392,7 @@ func (n *Node) beatLoop(stop context.Context) {
 			n.log.Debug("renewing the lease", "error", err)
 		default:
 			n.extend(started)
-			n.follow()
+			n.reconcile()
 			n.sweep(stop)
 		}
 		select {
@@ -398,10 +406,14 @@ func (n *Node) beatLoop(stop context.Context) {
 
 // edit is the change that a node makes with each beat.
 func (n *Node) edit(s *state) error {
-	if err := s.beat(n.options.Node, n.session); err != nil {
+	full := ""
+	if err := n.host.DiskFull(); err != nil {
+		full = err.Error()
+	}
+	if err := s.beat(n.options.Node, n.session, full); err != nil {
 		return err
 	}
-	for _, name := range n.silent(s) {
+	for _, name := range n.expired(s) {
 		n.log.Warn("evicting a node that has not renewed its lease", "node", name)
 		s.evict(name)
 	}
@@ -414,9 +426,9 @@ func (n *Node) edit(s *state) error {
 	return nil
 }
 
-// silent returns the other nodes that have not renewed their lease for evictTime. Those that are heard are given that
+// expired returns the other nodes that have not renewed their lease for evictTime. Those that are heard are given that
 // time again after a pause in which nobody could renew, because the stream of the state had no leader.
-func (n *Node) silent(s *state) (names []string) {
+func (n *Node) expired(s *state) (names []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
@@ -471,8 +483,8 @@ func (n *Node) serves(table, log string) bool {
 	return o != nil && o.log == log && o.open.Load()
 }
 
-// follow opens the tables that the state gives this node, and closes those that it does not.
-func (n *Node) follow() {
+// reconcile opens the tables that the state gives this node, and closes those that it does not.
+func (n *Node) reconcile() {
 	n.mu.Lock()
 	s := n.state
 	mine := func(p placement) bool { return p.Owner == n.options.Node && p.Session == n.session }
@@ -694,6 +706,18 @@ func (n *Node) Locate(ctx context.Context, name string) ([]wire.Part, error) {
 	return n.partsOf(s, name), nil
 }
 
+// DiskFull returns an error with code wire.DiskFull while the disk of a node has no room for the copies of what would be
+// inserted.
+func (n *Node) DiskFull() error {
+	n.mu.Lock()
+	node, why := n.state.full()
+	n.mu.Unlock()
+	if node == "" {
+		return nil
+	}
+	return wire.Errorf(wire.DiskFull, "node %s: %s", node, why)
+}
+
 func (n *Node) partsOf(s state, name string) (parts []wire.Part) {
 	add := func(name string) bool {
 		at, known := s.Tables[name]
@@ -735,6 +759,9 @@ func (n *Node) View() wire.ClusterView {
 		v.Tables = append(v.Tables, wire.PlacedTable{Name: name, Owner: p.Owner, Counts: p.Counts})
 	}
 	most := n.options.Replicas/2 + 1
+	if node, why := s.full(); node != "" {
+		v.Risks = append(v.Risks, fmt.Sprintf("insertions are refused: node %s: %s", node, why))
+	}
 	switch {
 	case n.options.Replicas == 1:
 		v.Risks = append(v.Risks, "one copy of each table: the loss of a node's disk loses its tables")

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func logger(node string) *slog.Logger {
 type tables struct {
 	mu   sync.Mutex
 	open map[string]*served
+	full error // of DiskFull
 }
 
 type served struct {
@@ -68,6 +70,12 @@ func (h *tables) Counts(name string) (c wire.Counts) {
 		c.Present = s.ForService().Flow().Present
 	}
 	return c
+}
+
+func (h *tables) DiskFull() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.full
 }
 
 func (h *tables) get(name string) *served {
@@ -231,6 +239,30 @@ func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
 		}
 	}
 	c.insert("lab", 0)
+}
+
+func TestAllNodesLearnThatADiskIsFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three nodes take seconds; make test runs it")
+	}
+	c := startTrio(t)
+	for _, full := range []error{errors.New("3 bytes are free"), nil} {
+		c.hosts[1].mu.Lock()
+		c.hosts[1].full = full
+		c.hosts[1].mu.Unlock()
+		for i, n := range c.nodes {
+			for end := time.Now().Add(time.Minute); (n.DiskFull() == nil) != (full == nil); time.Sleep(beatTime / 10) {
+				if time.Now().After(end) {
+					t.Fatalf("node %d says %v", i, n.DiskFull())
+				}
+			}
+			err, risks := n.DiskFull(), strings.Join(n.View().Risks, "")
+			if full != nil && (!errors.Is(err, wire.ErrDiskFull) || err.Error() != "node n1: "+full.Error() ||
+				!strings.Contains(risks, err.Error())) || full == nil && risks != "" {
+				t.Errorf("node %d says %v, and names the risks %s", i, err, risks)
+			}
+		}
+	}
 }
 
 func TestANodeThatHasNotJoinedSendsCallersElsewhere(t *testing.T) {

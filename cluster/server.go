@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -9,8 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -67,11 +70,11 @@ func (o Options) Validate() error {
 	o = o.WithDefaults()
 	var p option.Problems
 	p.Check(!strings.ContainsAny(o.Node, " \t.*>/"), "cluster.node", o.Node, "a name without spaces, dots, *, > and /")
-	host, _, err := net.SplitHostPort(o.Listen)
-	p.Check(err == nil, "cluster.listen", o.Listen, "HOST:PORT")
+	host, _, err := splitAddress(o.Listen)
+	p.Check(err == nil, "cluster.listen", o.Listen, addressForm)
 	for i, peer := range o.Peers {
-		_, _, err := net.SplitHostPort(peer)
-		p.Check(err == nil, fmt.Sprintf("cluster.peers[%d]", i), peer, "HOST:PORT")
+		_, _, err := splitAddress(peer)
+		p.Check(err == nil, fmt.Sprintf("cluster.peers[%d]", i), peer, addressForm)
 	}
 	p.Check(o.Replicas == 1 || o.Replicas == 3 || o.Replicas == 5, "cluster.replicas", o.Replicas, "1, 3 or 5")
 	p.Check(o.Replicas > 1 || o.AcceptRisk, "cluster.replicas", o.Replicas,
@@ -86,6 +89,17 @@ func (o Options) Validate() error {
 		"tls.certificate, tls.key and tls.client_ca with an address that is open to other machines")
 	p.Check(o.Data != "", "cluster", o.Node, "data, the folder of the node's copies")
 	return p.Err()
+}
+
+const addressForm = "HOST:PORT with a number as port"
+
+func splitAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, err
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	return host, int(number), err
 }
 
 // secret reads the secret that the nodes share.
@@ -113,13 +127,9 @@ const domainTag = "domain:"
 // startServer starts the node's NATS server. It needs a listener for clients, or it would have no routes; only who has
 // the token is let in, and that is this process.
 func startServer(o Options, token string) (*server.Server, error) {
-	host, port, err := net.SplitHostPort(o.Listen)
+	host, port, err := splitAddress(o.Listen)
 	if err != nil {
 		return nil, err
-	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return nil, fmt.Errorf("cluster.listen: %s: want a number as port", o.Listen)
 	}
 	secret, err := o.secret()
 	if err != nil {
@@ -130,7 +140,7 @@ func startServer(o Options, token string) (*server.Server, error) {
 		MaxPayload: maxPayload, WriteDeadline: 5 * time.Second,
 		JetStream: true, StoreDir: filepath.Join(o.Data, "cluster"), SyncAlways: true, SyncInterval: time.Minute,
 		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 50, // the disk decides
-		Cluster: server.ClusterOpts{Name: "reprise", Host: host, Port: number, NoAdvertise: true, TLSConfig: o.TLS,
+		Cluster: server.ClusterOpts{Name: "reprise", Host: host, Port: port, NoAdvertise: true, TLSConfig: o.TLS,
 			PingInterval: time.Second, MaxPingsOut: 2, PoolSize: -1},
 	}
 	so.Tags.Add(domainTag + o.Domain)
@@ -140,17 +150,15 @@ func startServer(o Options, token string) (*server.Server, error) {
 	if secret != "" {
 		so.Cluster.Username, so.Cluster.Password, so.Cluster.AuthTimeout = "node", secret, 5
 	}
-	for _, peer := range o.Peers {
-		if peer == o.Listen {
-			continue
-		}
+	for _, peer := range o.Peers { // the server counts the nodes by them, and leaves itself out
 		u := &url.URL{Scheme: "nats-route", Host: peer}
 		if secret != "" {
 			u.User = url.UserPassword("node", secret)
 		}
 		so.Routes = append(so.Routes, u)
 	}
-	if len(so.Routes) == 0 { // a node on its own
+	if !slices.ContainsFunc(o.Peers, func(peer string) bool { return peer != o.Listen }) { // a node on its own
+		so.Routes = nil
 		so.Cluster = server.ClusterOpts{}
 		so.JetStreamUniqueTag = ""
 	}
@@ -158,7 +166,7 @@ func startServer(o Options, token string) (*server.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting node %s: %w", o.Node, err)
 	}
-	s.SetLogger(serverLog{o.Logger}, false, false)
+	s.SetLogger(&serverLog{log: o.Logger}, false, false)
 	s.Start()
 	return s, nil
 }
@@ -169,12 +177,28 @@ func dial(s *server.Server, token string) (*nats.Conn, error) {
 		nats.ReconnectWait(100*time.Millisecond))
 }
 
-// serverLog passes on what the NATS server logs.
-type serverLog struct{ log *slog.Logger }
+// serverLog passes on what the NATS server logs. While a node is down its errors come by the second: one in errorPause
+// is shown.
+type serverLog struct {
+	log   *slog.Logger
+	mu    sync.Mutex
+	shown time.Time // when an error was last shown
+}
 
-func (l serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l serverLog) Warnf(format string, v ...any)   { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l serverLog) Errorf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l serverLog) Fatalf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
-func (l serverLog) Debugf(string, ...any)           {}
-func (l serverLog) Tracef(string, ...any)           {}
+const errorPause = 10 * time.Second
+
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Fatalf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Debugf(string, ...any)           {}
+func (l *serverLog) Tracef(string, ...any)           {}
+
+func (l *serverLog) Errorf(format string, v ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	level := slog.LevelDebug
+	if time.Since(l.shown) > errorPause {
+		l.shown, level = time.Now(), slog.LevelWarn
+	}
+	l.log.Log(context.Background(), level, fmt.Sprintf(format, v...))
+}

@@ -21,6 +21,7 @@ type member struct {
 	Beat    uint64 `json:"beat"`    // how often it has renewed its lease
 	Address string `json:"address"` // as clients dial its service
 	Domain  string `json:"domain"`
+	Full    string `json:"full,omitempty"` // why its disk takes nothing more
 }
 
 // placement is a table and its owner.
@@ -40,13 +41,14 @@ func (s *state) join(name string, m member) {
 	s.place()
 }
 
-// beat renews a node's lease.
-func (s *state) beat(name string, session uint64) error {
+// beat renews a node's lease, and says why its disk is full if it is.
+func (s *state) beat(name string, session uint64, full string) error {
 	m, ok := s.Nodes[name]
 	if !ok || m.Session != session {
 		return errEvicted
 	}
 	m.Beat++
+	m.Full = full
 	s.Nodes[name] = m
 	return nil
 }
@@ -71,6 +73,16 @@ func (s *state) create(name string, p placement) (created bool) {
 func (s *state) owned(p placement) bool {
 	m, up := s.Nodes[p.Owner]
 	return up && m.Session == p.Session
+}
+
+// full returns the first node by name whose disk takes nothing more, and why; "" if there is none.
+func (s *state) full() (node, why string) {
+	for name, m := range s.Nodes {
+		if m.Full != "" && (node == "" || name < node) {
+			node, why = name, m.Full
+		}
+	}
+	return node, why
 }
 
 // loads returns the number of tables of each node.

@@ -50,7 +50,7 @@ func TestEachTableHasAnOwnerThatIsUp(t *testing.T) {
 				}
 			case 6:
 				_, up := s.Nodes[node]
-				if err := s.beat(node, sessions[node]); errors.Is(err, errEvicted) == up {
+				if err := s.beat(node, sessions[node], ""); errors.Is(err, errEvicted) == up {
 					t.Fatalf("seed %d: the beat of %s, which is up: %t, gave %v", seed, node, up, err)
 				}
 			}

@@ -291,7 +291,7 @@ func (s *Service) restore(ctx context.Context, t *table, r *wire.CheckpointReque
 		return nil, wire.Errorf(wire.Failed, "opening checkpoint %q: %s", r.Name, err)
 	}
 	defer f.Close() // it was only read
-	if err := s.space.check(); err != nil {
+	if err := s.checkDisk(); err != nil {
 		return nil, err
 	}
 	size, err := t.roomToRestore(f)

@@ -29,6 +29,8 @@ type Cluster interface {
 	Drop(ctx context.Context, table string) error
 	// Valid reports whether the service may answer for its tables now. Otherwise another node may own them already.
 	Valid() bool
+	// DiskFull returns an error while a node's disk has no room for the copies of what would be inserted.
+	DiskFull() error
 	// View returns what the service knows of the other nodes.
 	View() wire.ClusterView
 }
@@ -78,6 +80,9 @@ func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, err
 	named := func(p wire.PlacedTable) bool { return p.Name == w.Name }
 	if n := len(tables); n >= s.options.MaxTables && !slices.ContainsFunc(tables, named) {
 		return nil, tooManyTables(w.Name, n)
+	}
+	if err := s.checkDisk(); err != nil {
+		return nil, err
 	}
 	given := *d
 	d.CapacityBytes = cmp.Or(d.CapacityBytes, s.tableMemory.most/(defaultTables+1))
@@ -225,6 +230,18 @@ func (s *Service) Counts(name string) wire.Counts {
 	f := t.rollouts.ForService().Flow()
 	return wire.Counts{Version: int32(t.version()), Present: f.Present, Bytes: f.Bytes, Inserted: f.Inserted,
 		LogBytes: t.journal.Stats().FileBytes}
+}
+
+// DiskFull returns an error with code wire.DiskFull while the service's own disk has no room for insertions.
+func (s *Service) DiskFull() error { return s.space.check() }
+
+// checkDisk returns an error with code wire.DiskFull while nothing may be inserted: the disk of the service is full, or
+// that of another node, which holds copies.
+func (s *Service) checkDisk() error {
+	if err := s.space.check(); err != nil || s.options.Cluster == nil {
+		return err
+	}
+	return s.options.Cluster.DiskFull()
 }
 
 // served returns a table that this service has, nil if it has not.

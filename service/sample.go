@@ -73,7 +73,7 @@ func (t *table) get(ctx context.Context, req *wire.SampleRequest, to *sender) er
 	if err != nil {
 		return err
 	}
-	err = t.sendBatch(ctx, p, to, began)
+	err = t.sendBatch(ctx, r, p, to, began)
 	if r.useAtDraw || p.batch.Repeated {
 		return err
 	}
@@ -120,10 +120,13 @@ func (t *table) countStarved(err error) {
 
 // sendBatch sends a packed batch, after what the queue gave out before, and what it gives out, is on disk. It frees the
 // batch's memory.
-func (t *table) sendBatch(ctx context.Context, p *packedBatch, to *sender, began time.Time) error {
+func (t *table) sendBatch(ctx context.Context, r drawRequest, p *packedBatch, to *sender, began time.Time) error {
 	err := t.flushConsumed(ctx)
 	if err == nil && !p.batch.Repeated {
 		err = t.commitDrawn(ctx, p.batch)
+	}
+	if err == nil && !(r.useAtDraw && t.Sampler.Consumes()) { // nobody else would get what has left a queue
+		err = t.service.checkLease() // it may have ended since the draw
 	}
 	var metadata []byte
 	if err == nil {
@@ -313,7 +316,7 @@ func (x *sampleStream) serve(req *wire.SampleRequest, began time.Time) error {
 		}
 		return err
 	}
-	if err := t.sendBatch(x.ctx, p, x.to, began); err != nil {
+	if err := t.sendBatch(x.ctx, r, p, x.to, began); err != nil {
 		if !r.useAtDraw {
 			t.returnBatch(p.batch, x.holder)
 		}

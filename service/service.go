@@ -284,7 +284,11 @@ func (s *Service) openJournals() error {
 	if s.lock, err = disk.LockFile(filepath.Join(s.options.Data, "lock"), journal.DefaultLockTimeout); err != nil {
 		return fmt.Errorf("data: %s: %w: stop that service, or give this one another folder", s.options.Data, err)
 	}
-	if s.space, err = openSpace(s.options.Data, s.options.DiskReserveBytes, s.log); err != nil {
+	low := int64(0)
+	if s.options.Cluster != nil {
+		low = 2 * s.options.DiskReserveBytes
+	}
+	if s.space, err = openSpace(s.options.Data, s.options.DiskReserveBytes, low, s.log); err != nil {
 		return fmt.Errorf("data: %s: taking disk_reserve_bytes, %d: %w", s.options.Data, s.options.DiskReserveBytes,
 			err)
 	}

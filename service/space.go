@@ -2,6 +2,7 @@ package service
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -18,9 +19,12 @@ import (
 // full, the file is removed and an alarm is on: nothing new enters, and the journals write what goes on, as
 // acknowledgements and draws from queues, to the space of the reserve. The alarm ends once the disk has room for the
 // reserve and as much again; whoever asks looks.
+//
+// The copies of a cluster end when they find the disk full. So there the alarm comes before, at low bytes.
 type space struct {
 	folder  string
 	reserve int64 // bytes
+	low     int64 // bytes
 	log     *slog.Logger
 
 	full atomic.Bool // the alarm
@@ -28,8 +32,8 @@ type space struct {
 }
 
 // openSpace takes the reserve. The alarm is on if there is no room for it.
-func openSpace(folder string, reserve int64, log *slog.Logger) (*space, error) {
-	s := &space{folder: folder, reserve: reserve, log: log}
+func openSpace(folder string, reserve, low int64, log *slog.Logger) (*space, error) {
+	s := &space{folder: folder, reserve: reserve, low: low, log: log}
 	err := disk.Reserve(s.path(), reserve)
 	if disk.IsFull(err) {
 		s.raise(err)
@@ -55,13 +59,16 @@ func (s *space) raise(cause error) {
 
 // check returns an error with code wire.DiskFull while the alarm is on. It ends the alarm if there is space.
 func (s *space) check() error {
+	if free := disk.Free(s.folder); s.low > 0 && free >= 0 && free < s.low && !s.full.Load() {
+		s.raise(fmt.Errorf("%d bytes are free, less than %d", free, s.low))
+	}
 	if !s.full.Load() {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free := disk.Free(s.folder)
-	if s.full.Load() && (free < 0 || free >= 2*s.reserve) && disk.Reserve(s.path(), s.reserve) == nil {
+	free, enough := disk.Free(s.folder), 2*s.reserve+s.low
+	if s.full.Load() && (free < 0 || free >= enough) && disk.Reserve(s.path(), s.reserve) == nil {
 		s.full.Store(false)
 		s.log.Info("the disk has space again: insertions go on", "data", s.folder, "free", free)
 	}
@@ -70,7 +77,7 @@ func (s *space) check() error {
 	}
 	return wire.Errorf(wire.DiskFull, "disk of %s: it is full, %d bytes are free: delete checkpoints "+
 		"(delete_checkpoint), drop tables or free other files; insertions go on by themselves at %d bytes "+
-		"(twice disk_reserve_bytes)", s.folder, free, 2*s.reserve)
+		"(%d times disk_reserve_bytes)", s.folder, free, enough, enough/s.reserve)
 }
 
 // room returns how many bytes a checkpoint may take: it leaves as much again as the reserve to the journals.

@@ -382,7 +382,7 @@ func (t *table) flushConsumed(ctx context.Context) error {
 	return nil
 }
 
-// checkJournal returns an error if the journal has failed, or the disk is full: then nothing may enter that it could
+// checkJournal returns an error if the journal has failed, or a disk is full: then nothing may enter that it could
 // not keep.
 func (t *table) checkJournal() error {
 	if t.journal == nil {
@@ -391,7 +391,7 @@ func (t *table) checkJournal() error {
 	if err := t.journalError(t.journal.Err()); err != nil {
 		return err
 	}
-	return t.service.space.check()
+	return t.service.checkDisk()
 }
 
 // journalError turns an error of the journal into one for callers. A closed journal means that the table was dropped or

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -37,7 +39,7 @@ type nodes struct {
 	net       *network         // nil: on loopback, where nothing can be cut
 }
 
-func startNodes(t *testing.T, n int, network *network) *nodes {
+func startNodes(t *testing.T, n int, network *network, options ...string) *nodes {
 	t.Helper()
 	c := &nodes{t: t, dir: t.TempDir(), running: make([]*exec.Cmd, n), net: network,
 		single: make([]*client.Client, n)}
@@ -53,6 +55,7 @@ func startNodes(t *testing.T, n int, network *network) *nodes {
 		for _, peer := range at[n:] {
 			args = append(args, "--peer", peer)
 		}
+		args = append(args, options...)
 		c.addresses = append(c.addresses, "grpc://"+at[i])
 		c.arguments = append(c.arguments, args)
 	}
@@ -213,7 +216,7 @@ func (b *books) slowest() (d time.Duration) {
 }
 
 // insert inserts groups one after another until the context ends. Each is repeated until it is acknowledged.
-func (b *books) insert(ctx context.Context, into *client.Whole, name string) {
+func (b *books) insert(ctx context.Context, into *client.PartitionedTable, name string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		prompt, began := fmt.Sprintf("%s-%d", name, i), time.Now()
 		for {
@@ -255,7 +258,7 @@ func (b *books) watch(ctx context.Context, c *nodes, i int, table string) {
 }
 
 // consume draws from a queue until the context ends and it is empty.
-func (b *books) consume(ctx context.Context, from *client.Whole) {
+func (b *books) consume(ctx context.Context, from *client.PartitionedTable) {
 	for {
 		batch, err := from.Lease(context.WithoutCancel(ctx), rollout.Request{Size: 1})
 		if errors.Is(err, rollout.ErrStarved) && ctx.Err() != nil {
@@ -392,6 +395,86 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	}
 	if t.Failed() {
 		c.showLogs()
+	}
+}
+
+// Before a node's disk is full insertions are refused on all nodes. One whose disk other programs fill to the last byte
+// ends, the other two go on, and it comes back.
+func TestAClusterWaitsForANodeWithAFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("elections take seconds; make test runs it")
+	}
+	t.Setenv(runProgram, "") // the test runs itself
+	tiny := disktest.Tiny(t, "200m")
+	if tiny == "" {
+		return
+	}
+	t.Setenv(runProgram, "1")
+	config := filepath.Join(t.TempDir(), "serve.yaml")
+	if err := os.WriteFile(config, []byte("disk_reserve_bytes: 8388608\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := startNodes(t, 3, nil, "--config", config)
+	c.kill(1)
+	c.arguments[1] = append(c.arguments[1], "--data", filepath.Join(tiny, "data"))
+	c.start(1)
+	s := c.connect()
+	if _, err := s.CreateParts(t.Context(), wire.Table{Name: "lab"}, 1); err != nil {
+		t.Fatal(err)
+	}
+	lab, next := s.Table("lab").Waiting(0), 0
+	var refused error
+	insert := func() bool {
+		_, refused = lab.InsertOnce(t.Context(), fmt.Sprint(next), pairOf(fmt.Sprint(next)))
+		if refused == nil {
+			next++
+		}
+		return refused == nil
+	}
+	until := func(what string, holds func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				c.showLogs()
+				t.Fatalf("waited for %s: %v", what, refused)
+			}
+		}
+	}
+	until("an insertion", insert)
+	ballast, more := filepath.Join(tiny, "ballast"), filepath.Join(tiny, "more")
+	if err := disk.Reserve(ballast, disk.Free(tiny)-12<<20); err != nil {
+		t.Fatal(err)
+	}
+	until("a refusal", func() bool { return !insert() && errors.Is(refused, wire.ErrDiskFull) })
+	if folder := filepath.Join(tiny, "data"); !strings.Contains(refused.Error(), folder) {
+		t.Errorf("the refusal does not name %s: %v", folder, refused)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	until("an insertion with space on the disk", insert)
+
+	disktest.Fill(t, ballast)
+	until("the node's copies to end", func() bool {
+		disktest.Fill(t, more) // what was in reserve, too
+		text, err := os.ReadFile(c.log(1))
+		return err == nil && strings.Contains(string(text), "copies have ended")
+	})
+	until("an insertion without the node", insert)
+	for _, path := range []string{ballast, more} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.kill(1)
+	c.start(1)
+	until("the node to be back", func() bool {
+		_, err := c.ask(t.Context(), 1, "lab")
+		return err == nil || wire.AddressOf(err) != ""
+	})
+	until("an insertion with the node", insert)
+	if n, err := lab.Len(t.Context()); err != nil || n != clusterGroup*next {
+		t.Errorf("%d rollouts are there, %v; want %d", n, err, clusterGroup*next)
 	}
 }
 
