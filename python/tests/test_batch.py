@@ -170,6 +170,31 @@ def test_padding_agrees_with_a_plain_loop_for_random_shapes() -> None:
         assert (padded.tokens == want).all(), f"seed {seed}"
 
 
+def test_a_batch_in_pieces_reads_as_if_it_was_in_one() -> None:
+    rng = np.random.default_rng(6)
+    for seed in range(60):
+        longest = int(rng.choice([3, 40, 600]))
+        lengths = rng.integers(2, longest, rng.integers(1, 12)).tolist() if seed % 5 else [longest] * 4
+        known = [rng.random() < [0, 0.5, 1, 1][seed % 4] for _ in lengths]
+        values = [rng.random(n).astype(np.float32) if know else None for n, know in zip(lengths, known)]
+        batch = sampled(rollouts(lengths, seed=seed), values=pa.array(values, pa.list_(pa.float32())))
+        whole, rows = batch.record_batch, len(batch)
+        at = [0, *sorted(rng.integers(0, rows + 1, rng.integers(0, 4)).tolist()), rows]
+        pieces = Batch([whole.slice(begin, end - begin) for begin, end in zip(at, at[1:])], batch.info)
+        side = ("left", "right")[seed % 2]
+        for mine, want in (
+            (pieces.padded(side=side, multiple_of=3), batch.padded(side=side, multiple_of=3)),
+            (pieces.packed(multiple_of=seed % 3 + 1), batch.packed(multiple_of=seed % 3 + 1)),
+        ):
+            assert mine.asdict().keys() == want.asdict().keys()
+            for name, array in want.asdict().items():
+                assert np.array_equal(mine[name], array), (seed, name)
+                assert np.asarray(mine[name]).dtype == np.asarray(array).dtype, (seed, name)
+        assert len(pieces) == rows and pieces.record_batch.equals(whole) and pieces.to_table().equals(batch.to_table())
+        assert [each.tolist() for each in pieces.ragged("tokens")] == [each.tolist() for each in batch.ragged("tokens")]
+        assert pieces.prompt_ids == batch.prompt_ids and pieces.prompt_lengths.tolist() == batch.prompt_lengths.tolist()
+
+
 def test_padding_takes_little_more_than_what_was_received(batch: Batch) -> None:
     # tokens, position_ids, logprobs, advantages and versions of 4 bytes, two masks of 1.
     padded = batch.padded()

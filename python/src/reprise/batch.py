@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -65,19 +65,31 @@ class Batch:
     the arrays that a trainer takes.
 
     N is the number of tokens in the batch. Rollout i has the entries ``offsets[i]:offsets[i + 1]`` of an array [N].
+
+    A batch of several parts of a table has a piece of each. A column is joined, which copies it, when it is asked for;
+    `padded` copies from the pieces.
     """
 
-    def __init__(self, record_batch: pa.RecordBatch, info: BatchInfo = BatchInfo()) -> None:
-        self.record_batch = record_batch
+    def __init__(self, record_batch: pa.RecordBatch | Sequence[pa.RecordBatch], info: BatchInfo = BatchInfo()) -> None:
+        self._pieces = [record_batch] if isinstance(record_batch, pa.RecordBatch) else list(record_batch)
+        self._joined: dict[str, pa.Array] = {}
+        self.schema: pa.Schema = self._pieces[0].schema
         self.info = info
-        if record_batch.schema.get_field_index("tokens") >= 0:
+        if "tokens" in self.schema.names:
             self._frame = "tokens"
         else:
-            known = [name for name in record_batch.schema.names if name in TOKEN_COLUMNS]
+            known = [name for name in self.schema.names if name in TOKEN_COLUMNS]
             self._frame = known[0] if known else ""
 
+    @cached_property
+    def record_batch(self) -> pa.RecordBatch:
+        """The batch as it was received."""
+        if len(self._pieces) == 1:
+            return self._pieces[0]
+        return pa.RecordBatch.from_arrays([self._arrow(name) for name in self.schema.names], schema=self.schema)
+
     def __len__(self) -> int:
-        return int(self.record_batch.num_rows)
+        return sum(piece.num_rows for piece in self._pieces)
 
     def __repr__(self) -> str:
         return f"<reprise.Batch {self.info.batch}: {len(self)} rollouts, version {self.info.version}>"
@@ -169,8 +181,9 @@ class Batch:
         """int64 [B + 1]: the start of each rollout in the arrays [N], and N."""
         if not self._frame:
             raise NotFound("tokens: not among the sampled columns: ask for them with columns=[...]")
-        offsets = np.asarray(self._arrow(self._frame).offsets).astype(np.int64)
-        return cast(Array, offsets - offsets[0])
+        columns = [piece.column(self._frame) for piece in self._pieces]
+        lengths = [np.diff(np.asarray(column.offsets).astype(np.int64)) for column in columns]
+        return np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
 
     def flat(self, name: str) -> Array:
         """Return a column with one value per token as numpy [N], 0 in rollouts where it is null."""
@@ -180,15 +193,27 @@ class Batch:
         if name in ENGINE_COLUMNS:
             raise Invalid(f"{name}: several values per token: want the attribute {name}")
         if array.null_count == 0:
-            values = array.values
-            begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-            return cast(
-                Array, values.slice(begin, end - begin).to_numpy(zero_copy_only=not pa.types.is_boolean(values.type))
-            )
+            return _values(array)
         values = array.flatten().to_numpy(zero_copy_only=False)
         out = np.zeros(int(self.offsets[-1]), values.dtype)
         out[np.repeat(np.asarray(array.is_valid()), self.lengths)] = values
         return out
+
+    def flat_pieces(self, name: str) -> list[Array]:
+        """Return `flat` in pieces, one after the other, without a copy where none is null."""
+        at = self.schema.get_field_index(name)
+        if len(self._pieces) == 1 or at < 0 or any(piece.column(at).null_count for piece in self._pieces):
+            return self.pieces_of(self.flat(name))
+        return [_values(piece.column(at)) for piece in self._pieces]
+
+    def pieces_of(self, flat: Array) -> list[Array]:
+        """Cut an array [N] where the pieces of the batch end."""
+        return list(np.split(flat, self.offsets[np.cumsum(self.rows_of_pieces)[:-1]]))
+
+    @property
+    def rows_of_pieces(self) -> list[int]:
+        """The rollouts of each piece."""
+        return [piece.num_rows for piece in self._pieces]
 
     def ragged(self, name: str) -> list[Array]:
         """Return a column with one value per token as B arrays [L], views of the flat one."""
@@ -266,8 +291,8 @@ class Batch:
 
     def has(self, name: str) -> bool:
         """Report whether the batch has a column with a value that is not null."""
-        at = self.record_batch.schema.get_field_index(name)
-        return bool(at >= 0 and (len(self) == 0 or self.record_batch.column(at).null_count < len(self)))
+        at = self.schema.get_field_index(name)
+        return at >= 0 and (len(self) == 0 or sum(piece.column(at).null_count for piece in self._pieces) < len(self))
 
     # Arrays for trainers.
 
@@ -313,17 +338,28 @@ class Batch:
 
     def to_table(self) -> pa.Table:
         """Return the batch as a `pyarrow.Table`."""
-        return pa.Table.from_batches([self.record_batch])
+        return pa.Table.from_batches(self._pieces)
 
     def to_pandas(self) -> Any:
         """Return the batch as a `pandas.DataFrame`."""
         return self.record_batch.to_pandas()
 
     def _arrow(self, name: str) -> pa.Array:
-        at = self.record_batch.schema.get_field_index(name)
+        at = self.schema.get_field_index(name)
         if at < 0:
             raise NotFound(
-                f"{name}: not among the sampled columns: {', '.join(self.record_batch.schema.names)}: ask for it with "
-                "columns=[...], or for all with columns=\"all\""
+                f"{name}: not among the sampled columns: {', '.join(self.schema.names)}: ask for it with columns=[...], "
+                "or for all with columns=\"all\""
             )
-        return self.record_batch.column(at)
+        if len(self._pieces) == 1:
+            return self._pieces[0].column(at)
+        if name not in self._joined:
+            self._joined[name] = pa.concat_arrays([piece.column(at) for piece in self._pieces])
+        return self._joined[name]
+
+
+def _values(column: pa.Array) -> Array:
+    """Return the values of a column of lists, none of which is null, as they lie in memory."""
+    values = column.values
+    begin, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    return cast(Array, values.slice(begin, end - begin).to_numpy(zero_copy_only=not pa.types.is_boolean(values.type)))

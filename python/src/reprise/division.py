@@ -242,7 +242,7 @@ def _take(values: Iterable[float], n: int) -> Array:
 
 def merge(pieces: Sequence[tuple[int, Batch]], plan: Plan | None, present: int) -> Batch:
     """Make one batch of what parts answered, by their numbers, with the ids of the whole, and the probabilities and
-    weights of one table that holds everything. Each column is copied once.
+    weights of one table that holds everything.
 
     Args:
         pieces: part and batch.
@@ -260,9 +260,12 @@ def merge(pieces: Sequence[tuple[int, Batch]], plan: Plan | None, present: int) 
         present=present + sum(each.present for each in infos),
     )
     records = [batch.record_batch for _, batch in pieces]
-    columns = dict(zip(records[0].schema.names, records[0].columns))
-    if len(records) > 1:
-        columns = {name: pa.concat_arrays([record.column(name) for record in records]) for name in columns}
+    schema = records[0].schema
+    columns = {
+        name: pa.concat_arrays([record.column(name) for record in records])
+        for name in ("id", "group", "probability", "weight")
+        if name in schema.names
+    }
     for name in ("id", "group"):
         if name in columns and any(part for part, _ in pieces):
             tops = np.repeat([np.uint64(part << PART_BITS) for part, _ in pieces], [len(each) for each in records])
@@ -286,4 +289,11 @@ def merge(pieces: Sequence[tuple[int, Batch]], plan: Plan | None, present: int) 
             weights[replayed] = np.exp(logs - largest)
             columns["weight"] = pa.array(weights)
             info = replace(info, log_weight_scale=largest)
-    return Batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=records[0].schema), info)
+    begin = 0
+    for at, record in enumerate(records):
+        own = {name: column.slice(begin, len(record)) for name, column in columns.items()}
+        begin += len(record)
+        records[at] = pa.RecordBatch.from_arrays(
+            [own.get(name, record.column(name)) for name in schema.names], schema=schema
+        )
+    return Batch(records, info)

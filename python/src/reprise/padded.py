@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, KeysView
+import itertools
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -137,12 +138,12 @@ class Padded(_Rows[A]):
         """Pad a batch to a width, at least that of its longest rollout."""
         optional = [name for name in ("values", "ref_logprobs") if batch.has(name)]
         entry_bytes = 5 * 4 + 2 * 1 + 4 * len(optional)
-        padder = _Padder(batch.offsets, width, left, entry_bytes)
+        padder = _Padder(batch.offsets, batch.rows_of_pieces, width, left, entry_bytes)
         known = _per_token(batch, pad_id, padder.pad)
         if batch.has("mask") and batch.has("advantage") and not batch.has("advantages"):
             known["advantages"] = padder.spread(batch.column("advantage"), known["loss_mask"])
         else:
-            known["advantages"] = padder.pad(_advantages(batch), 0)
+            known["advantages"] = padder.pad(batch.pieces_of(_advantages(batch)), 0)
         padded: Padded[Array] = Padded(
             attention_mask=padder.keep,
             position_ids=padder.positions(),
@@ -176,9 +177,10 @@ class Packed(_Rows[A]):
         total = int(batch.offsets[-1])
         rest = -total % multiple_of
 
-        def pad(flat: Array, fill: Any, dtype: Any = None) -> Array:
-            flat = flat.astype(dtype or flat.dtype, copy=False)
-            return np.concatenate([flat, np.full(rest, fill, flat.dtype)]) if rest else flat
+        def pad(flats: list[Array], fill: Any) -> Array:
+            if rest:
+                flats = [*flats, np.full(rest, fill, flats[0].dtype)]
+            return np.concatenate(flats) if len(flats) > 1 else flats[0]
 
         bounds = np.append(batch.offsets, total + rest) if rest else batch.offsets
         rows = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
@@ -186,11 +188,11 @@ class Packed(_Rows[A]):
             cu_seqlens=bounds.astype(np.int32),
             sequence_ids=rows,
             max_seqlen=int(np.diff(bounds).max(initial=0)),
-            position_ids=pad(batch.positions, 0, np.int32),
+            position_ids=pad([batch.positions.astype(np.int32)], 0),
             routed_experts=_experts(batch, (total + rest,), slice(total)),
             sampling_mask=_kept(batch, lambda places: (places,)),
             **_per_row(batch),
-            advantages=pad(_advantages(batch), 0),
+            advantages=pad([_advantages(batch)], 0),
             **_per_token(batch, pad_id, pad),
         )
         return packed
@@ -218,19 +220,20 @@ def _per_row(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _per_token(batch: Batch, pad_id: int, pad: Any) -> dict[str, Any]:
+def _per_token(batch: Batch, pad_id: int, pad: Callable[[list[Array], Any], Array]) -> dict[str, Any]:
     total = int(batch.offsets[-1])
 
-    def get(name: str, fill: float, dtype: Any) -> Array:
-        return batch.flat(name) if batch.has(name) else np.full(total, fill, dtype)
+    def get(name: str, fill: float, dtype: Any) -> list[Array]:
+        return batch.flat_pieces(name) if batch.has(name) else batch.pieces_of(np.full(total, fill, dtype))
 
+    masks = [mask.view(np.bool_) for mask in get("mask", 0, np.uint8)]  # a table holds only 0 and 1
     return {
-        "tokens": pad(batch.flat("tokens"), pad_id),
-        "loss_mask": pad(get("mask", 0, np.uint8).view(np.bool_), False),  # a table holds only 0 and 1
+        "tokens": pad(batch.flat_pieces("tokens"), pad_id),
+        "loss_mask": pad(masks, False),
         "logprobs": pad(get("logprobs", 0, np.float32), 0),
         "versions": pad(get("versions", -1, np.int32), -1),
-        "values": pad(batch.flat("values"), 0) if batch.has("values") else None,
-        "ref_logprobs": pad(batch.flat("ref_logprobs"), 0) if batch.has("ref_logprobs") else None,
+        "values": pad(batch.flat_pieces("values"), 0) if batch.has("values") else None,
+        "ref_logprobs": pad(batch.flat_pieces("ref_logprobs"), 0) if batch.has("ref_logprobs") else None,
     }
 
 
@@ -290,11 +293,14 @@ class _Padder:
     or from memory that was freed before.
     """
 
-    def __init__(self, offsets: Array, width: int, left: bool, entry_bytes: int) -> None:
-        """Prepare for arrays [B, L] that together have so many bytes per entry."""
+    def __init__(self, offsets: Array, pieces: list[int], width: int, left: bool, entry_bytes: int) -> None:
+        """Prepare for arrays [B, L] that together have so many bytes per entry, from flat ones in pieces of so many
+        rows."""
         self._lengths = np.diff(offsets)
         self._starts = width - self._lengths if left else np.zeros_like(self._lengths)
-        self._offsets = offsets
+        self._offsets, self._pieces = offsets, pieces
+        begins = offsets[np.cumsum([0, *pieces[:-1]])]
+        self._begins = (offsets[:-1] - np.repeat(begins, pieces)).tolist()  # of the rows in their pieces
         self._shape = (len(self._lengths), width)
         self._full = bool((self._lengths == width).all())
         self._long = int(offsets[-1]) >= LONG * len(self._lengths)
@@ -327,17 +333,17 @@ class _Padder:
         rows = np.searchsorted(self._offsets, flat, side="right") - 1
         return rows, flat - self._offsets[rows] + self._starts[rows]
 
-    def pad(self, flat: Array, fill: Any, dtype: Any = None) -> Array:
-        """Return entries [N] as [B, L]."""
-        dtype = np.dtype(dtype or flat.dtype)
+    def pad(self, flats: list[Array], fill: Any) -> Array:
+        """Return entries [N], in pieces, as [B, L]."""
         if self._long and not self._full:
-            return self._rows(flat, self._offsets[:-1], fill, dtype)
-        out = self._empty(dtype)
+            sources = (flat for flat, rows in zip(flats, self._pieces) for _ in range(rows))
+            return self._rows(sources, self._begins, fill, flats[0].dtype)
+        out = self._empty(flats[0].dtype)
         if self._full:
-            out.reshape(-1)[:] = flat
+            np.concatenate(flats, out=out.reshape(-1))
         else:
             out.fill(fill)
-            out[self.keep] = flat
+            out[self.keep] = np.concatenate(flats) if len(flats) > 1 else flats[0]
         return out
 
     def spread(self, values: Array, where: Array) -> Array:
@@ -351,18 +357,18 @@ class _Padder:
         """int32 [B, L]: position of each token in its rollout; 0 in padding."""
         at = np.arange(self._shape[1], dtype=np.int32)
         if self._long and not self._full:
-            return self._rows(at, np.zeros_like(self._lengths), 0, at.dtype)
+            return self._rows(itertools.repeat(at), [0] * len(self._lengths), 0, at.dtype)
         out = self._empty(at.dtype)
         np.subtract(at, self._starts[:, None], out=out)
         if not self._full:
             out *= self.keep
         return out
 
-    def _rows(self, source: Array, begins: Array, fill: Any, dtype: Any) -> Array:
-        """Copy each row's entries from their place in source."""
+    def _rows(self, sources: Iterable[Array], begins: list[int], fill: Any, dtype: Any) -> Array:
+        """Copy each row's entries from their place in its source."""
         out = self._empty(dtype)
-        places = zip(out, begins.tolist(), self._starts.tolist(), self._lengths.tolist())
-        for row, begin, start, length in places:
+        places = zip(out, sources, begins, self._starts.tolist(), self._lengths.tolist())
+        for row, source, begin, start, length in places:
             row[:start] = fill
             row[start : start + length] = source[begin : begin + length]
             row[start + length :] = fill
