@@ -26,7 +26,7 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-var faults = flag.Int("faults", 8, "faults that TestAClusterSurvivesFaults makes")
+var faults = flag.Int("faults", 10, "faults that TestAClusterSurvivesFaults makes")
 
 // nodes is a cluster of processes, each in a network namespace of its own where the machine has namespaces.
 type nodes struct {
@@ -107,6 +107,12 @@ type fault struct {
 var (
 	killed = fault{"killed", func(c *nodes, i int, d time.Duration) {
 		c.kill(i)
+		time.Sleep(d)
+		c.start(i)
+	}}
+	stopped = fault{"stopped", func(c *nodes, i int, d time.Duration) {
+		_ = c.running[i].Process.Signal(syscall.SIGTERM)
+		_ = c.running[i].Wait()
 		time.Sleep(d)
 		c.start(i)
 	}}
@@ -281,8 +287,8 @@ func (b *books) consume(ctx context.Context, from *client.PartitionedTable) {
 }
 
 // Whatever a node suffers, what was acknowledged is there, once, nobody answers without it, and what was consumed does
-// not come back. The owner's node is killed, stalled and cut off, and each pair of nodes is cut; then it is left to
-// chance.
+// not come back. The owner's node is killed, stopped, stalled and cut off, and each pair of nodes is cut; then it is
+// left to chance.
 func TestAClusterSurvivesFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take seconds; make test runs it")
@@ -320,7 +326,7 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	consuming.Go(func() { queued.consume(drained, s.Table("queue").Waiting(time.Second)) })
 
 	random := rand.New(rand.NewPCG(uint64(*faults), 1))
-	kinds := []fault{killed, stalled}
+	kinds := []fault{killed, stopped, stalled}
 	if network != nil {
 		kinds = append(kinds, unplugged, pairCut, isolated, unheard)
 	}
