@@ -24,6 +24,8 @@ const (
 	appendPatience = 6 * time.Second
 	// publishWindow is how many messages are under way to the stream at once.
 	publishWindow = 48
+	// readExpiry is how long a reader of a log goes on while the node that sends it is silent.
+	readExpiry = 4 * time.Second
 	// ackTimeout is how long to wait for an acknowledgement before asking what the stream has.
 	ackTimeout = 2 * time.Second
 )
@@ -163,17 +165,22 @@ func (l *tableLog) written(after uint64) (int, error) {
 
 // Read implements [journal.Log].
 func (l *tableLog) Read(yield func(uint64, []byte) error) error {
-	consumer, err := l.stream.OrderedConsumer(l.ctx, jetstream.OrderedConsumerConfig{})
+	// An ordered consumer would repeat by itself what fails, after 5 to 10 s each.
+	ctx, cancel := context.WithTimeout(l.ctx, askTime)
+	defer cancel()
+	consumer, err := l.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute})
 	if err != nil {
 		return err
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxBytes(16 << 20))
+	messages, err := consumer.Messages(jetstream.PullMaxBytes(16<<20), jetstream.PullExpiry(readExpiry),
+		jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
 		return err
 	}
 	defer messages.Stop()
 	defer context.AfterFunc(l.ctx, messages.Stop)()
-	for {
+	for n := uint64(1); ; n++ {
 		m, err := messages.Next()
 		if err != nil {
 			return errors.Join(err, context.Cause(l.ctx))
@@ -181,6 +188,9 @@ func (l *tableLog) Read(yield func(uint64, []byte) error) error {
 		at, err := m.Metadata()
 		if err != nil {
 			return err
+		}
+		if at.Sequence.Consumer != n {
+			return fmt.Errorf("message %d of %s came as message %d", at.Sequence.Consumer, l, n)
 		}
 		if len(m.Data()) > 0 {
 			if err := yield(at.Sequence.Stream, m.Data()); err != nil {
