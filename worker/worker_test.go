@@ -415,10 +415,19 @@ func TestFailuresAreRepeatedAndCountedOnce(t *testing.T) {
 func TestRequestsAreBalanced(t *testing.T) {
 	made, c := makeTask(t, "arithmetic")
 	var list []engine.Engine
+	both := make(chan struct{}) // are asked; before, the slow one is not slow, as it may be asked for everything
+	begin := sync.OnceFunc(func() { close(both) })
 	for _, name := range []string{"slow", "fast"} {
 		list = append(list, scripted{name, func(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
-			if r.N == 4 && name == "slow" { // not the probe's
-				<-ctx.Done()
+			if r.N == 4 && name == "fast" { // not the probe's
+				begin()
+			}
+			select {
+			case <-both:
+				if r.N == 4 && name == "slow" {
+					<-ctx.Done()
+				}
+			default:
 			}
 			return completions(r.N, 3), ctx.Err()
 		}})

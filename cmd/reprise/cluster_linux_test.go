@@ -263,12 +263,15 @@ func (b *books) watch(ctx context.Context, c *nodes, i int, table string) {
 	}
 }
 
-// consume draws from a queue until the context ends and it is empty.
+// consume draws from a queue until the context ends and it is empty, with nothing on lease: a draw whose answer was lost
+// goes back when its lease ends.
 func (b *books) consume(ctx context.Context, from *client.PartitionedTable) {
 	for {
 		batch, err := from.Lease(context.WithoutCancel(ctx), rollout.Request{Size: 1})
 		if errors.Is(err, rollout.ErrStarved) && ctx.Err() != nil {
-			return
+			if s, err := from.Statistics(context.WithoutCancel(ctx)); err == nil && s.OnLease == 0 && s.Present == 0 {
+				return
+			}
 		}
 		if err != nil {
 			continue

@@ -63,6 +63,7 @@ type up struct {
 	show    *display
 
 	started []*process.Child // in the order of their start
+	ended   time.Time        // of the run; zero: it has not
 
 	mu     sync.Mutex
 	before results.Live // what was measured before --resume, and by workers that ended
@@ -79,13 +80,13 @@ func (c *upCommand) Run(ctx context.Context) error {
 	}
 	defer u.show.end()
 	err = u.run(ctx)
-	live, finished := u.live(), err == nil && ctx.Err() == nil
+	u.ended = time.Now()
+	finished := err == nil && ctx.Err() == nil
 	if !finished && err == nil {
 		u.show.note(os.Stderr, "stopping: the trainer ends its update and saves; a second Ctrl-C kills")
 	}
 	u.stop()
-	last := u.live()
-	live.Rollouts, live.TooOld = last.Rollouts, last.TooOld // the worker inserts what it has finished before it ends
+	live := u.live() // with what the worker finished and inserted before it ended
 	resumable := run.Resumable(c.Out)
 	if resumable {
 		err = errors.Join(err, results.WriteLive(c.Out, live))
@@ -478,7 +479,7 @@ func (u *up) live() *results.Live {
 	l := u.before
 	add(&l, u.work)
 	if !u.began.IsZero() {
-		l.Seconds += time.Since(u.began).Seconds()
+		l.Seconds += cmp.Or(u.ended, time.Now()).Sub(u.began).Seconds()
 	}
 	u.mu.Unlock()
 	l.Engines, l.Restarts, l.Predicted = u.engineCount(), maps.Clone(l.Restarts), nil
@@ -498,7 +499,7 @@ func (u *up) live() *results.Live {
 	perRollout, perUse := l.EngineSeconds/float64(l.Rollouts), l.TrainerSeconds/float64(l.Used)
 	l.RolloutCost = results.Num(perRollout / perUse)
 	l.Measured = results.Pace{
-		EnginesStalled: results.Num(1 - l.EngineSeconds/(float64(l.Engines)*l.Seconds)),
+		EnginesStalled: results.Num(max(0, 1-l.EngineSeconds/(float64(l.Engines)*l.Seconds))),
 		TrainerStalled: results.Num(1 - l.TrainerSeconds/last.Clock),
 		ReplayRatio:    last.ReplayRatio, Staleness: last.StalenessMean,
 	}
