@@ -27,7 +27,7 @@ type PartitionedTable struct {
 	*partitionedState
 }
 
-// partitionedState is what all Wholes of a name share.
+// partitionedState is what all PartitionedTables of a name share.
 type partitionedState struct {
 	cursors streamPool[*cursor]
 

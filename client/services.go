@@ -207,17 +207,14 @@ func (s *Services) Drop(ctx context.Context, name string) error {
 		return err
 	}
 	dropped, missing := false, error(nil)
-	for i := range slices.Backward(parts) { // a cluster still finds those before
-		err = w.each(ctx, parts[i:i+1], true, func(_ int, t *Table) error {
-			switch err := t.client.Drop(ctx, t.name); {
-			case errors.Is(err, wire.ErrNotFound):
-				missing = err
-				return nil
-			default:
-				dropped = dropped || err == nil
-				return err
-			}
-		})
+	for i := range slices.Backward(parts) { // a cluster looks for parts from 0 on, so those that remain are found
+		err = w.each(ctx, parts[i:i+1], true, func(_ int, t *Table) error { return t.client.Drop(ctx, t.name) })
+		switch {
+		case errors.Is(err, wire.ErrNotFound): // an earlier call has dropped it
+			missing, err = err, nil
+		case err == nil:
+			dropped = true
+		}
 		if err != nil {
 			break
 		}

@@ -367,8 +367,8 @@ func (n *Node) beatLoop(stop context.Context) {
 	defer tick.Stop()
 	for {
 		if !n.server.JetStreamEnabled() {
-			n.log.Error("this node's copies have ended, as its disk is full: make room and start it again", "data",
-				n.options.Data)
+			n.log.Error("this node's copies have ended, usually because its disk is full: make room and start it again",
+				"data", n.options.Data)
 			n.closeTables(errLost)
 			return // the other nodes evict it
 		}

@@ -197,7 +197,7 @@ func (l *serverLog) Errorf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	level := slog.LevelDebug
-	if time.Since(l.shown) > errorPause {
+	if time.Since(l.shown) > errorPause || strings.Contains(format, "DISABLED") { // which says why copies end
 		l.shown, level = time.Now(), slog.LevelWarn
 	}
 	l.log.Log(context.Background(), level, fmt.Sprintf(format, v...))

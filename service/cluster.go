@@ -78,11 +78,13 @@ func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, err
 	}
 	tables := s.options.Cluster.View().Tables
 	named := func(p wire.PlacedTable) bool { return p.Name == w.Name }
-	if n := len(tables); n >= s.options.MaxTables && !slices.ContainsFunc(tables, named) {
-		return nil, tooManyTables(w.Name, n)
-	}
-	if err := s.checkDisk(); err != nil {
-		return nil, err
+	if !slices.ContainsFunc(tables, named) {
+		if n := len(tables); n >= s.options.MaxTables {
+			return nil, tooManyTables(w.Name, n)
+		}
+		if err := s.checkDisk(); err != nil {
+			return nil, err
+		}
 	}
 	given := *d
 	d.CapacityBytes = cmp.Or(d.CapacityBytes, s.tableMemory.most/(defaultTables+1))

@@ -125,7 +125,7 @@ func (t *table) sendBatch(ctx context.Context, r drawRequest, p *packedBatch, to
 	if err == nil && !p.batch.Repeated {
 		err = t.commitDrawn(ctx, p.batch)
 	}
-	if err == nil && !(r.useAtDraw && t.Sampler.Consumes()) { // nobody else would get what has left a queue
+	if err == nil && !(r.useAtDraw && t.Sampler.Consumes()) { // what has left a queue for good is sent: no other has it
 		err = t.service.checkLease() // it may have ended since the draw
 	}
 	var metadata []byte

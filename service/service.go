@@ -286,7 +286,7 @@ func (s *Service) openJournals() error {
 	}
 	low := int64(0)
 	if s.options.Cluster != nil {
-		low = 2 * s.options.DiskReserveBytes
+		low = 2 * (s.options.DiskReserveBytes + s.options.MaxMessageBytes) // for what is under way
 	}
 	if s.space, err = openSpace(s.options.Data, s.options.DiskReserveBytes, low, s.log); err != nil {
 		return fmt.Errorf("data: %s: taking disk_reserve_bytes, %d: %w", s.options.Data, s.options.DiskReserveBytes,

@@ -75,15 +75,19 @@ func (s *space) check() error {
 	if !s.full.Load() {
 		return nil
 	}
-	return wire.Errorf(wire.DiskFull, "disk of %s: it is full, %d bytes are free: delete checkpoints "+
-		"(delete_checkpoint), drop tables or free other files; insertions go on by themselves at %d bytes "+
-		"(%d times disk_reserve_bytes)", s.folder, free, enough, enough/s.reserve)
+	full := "full"
+	if s.low > 0 {
+		full = "nearly full"
+	}
+	return wire.Errorf(wire.DiskFull, "disk of %s: it is %s, %d bytes are free: delete checkpoints (delete_checkpoint), "+
+		"drop tables or free other files; insertions go on by themselves at %d bytes", s.folder, full, free, enough)
 }
 
-// room returns how many bytes a checkpoint may take: it leaves as much again as the reserve to the journals.
+// room returns how many bytes a checkpoint may take: it leaves as much again as the reserve to the journals, and does not
+// raise the alarm of a cluster.
 func (s *space) room() int64 {
 	if free := disk.Free(s.folder); free >= 0 {
-		return free - s.reserve
+		return free - s.reserve - s.low
 	}
 	return math.MaxInt64
 }

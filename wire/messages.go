@@ -140,7 +140,7 @@ type ClusterView struct {
 	Node   string        // this one
 	Nodes  []NodeView    // that are up, in order of names
 	Tables []PlacedTable // in order of names
-	Risks  []string      // failures that may take more than the cluster promises to survive; nil: none
+	Risks  []string      // failures that may take more than the cluster promises to survive, and disks that are full; nil: none
 }
 
 // NodeView is a node of a cluster.

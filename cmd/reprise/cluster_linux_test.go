@@ -263,13 +263,16 @@ func (b *books) watch(ctx context.Context, c *nodes, i int, table string) {
 	}
 }
 
-// consume draws from a queue until the context ends and it is empty, with nothing on lease: a draw whose answer was lost
-// goes back when its lease ends.
+// consume draws from a queue until the context has ended and the queue is empty, with nothing on lease: a draw whose
+// answer was lost goes back when its lease ends, after a minute.
 func (b *books) consume(ctx context.Context, from *client.PartitionedTable) {
-	for {
+	drain, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(3*time.Minute, stop) })()
+	for drain.Err() == nil {
 		batch, err := from.Lease(context.WithoutCancel(ctx), rollout.Request{Size: 1})
 		if errors.Is(err, rollout.ErrStarved) && ctx.Err() != nil {
-			if s, err := from.Statistics(context.WithoutCancel(ctx)); err == nil && s.OnLease == 0 && s.Present == 0 {
+			if s, err := from.Statistics(context.WithoutCancel(ctx)); err == nil && len(s.Down) == 0 && s.OnLease == 0 && s.Present == 0 {
 				return
 			}
 		}
@@ -420,7 +423,7 @@ func TestAClusterWaitsForANodeWithAFullDisk(t *testing.T) {
 	}
 	t.Setenv(runProgram, "1")
 	config := filepath.Join(t.TempDir(), "serve.yaml")
-	if err := os.WriteFile(config, []byte("disk_reserve_bytes: 8388608\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("disk_reserve_bytes: 8388608\nmax_message_bytes: 8388608\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := startNodes(t, 3, nil, "--config", config)

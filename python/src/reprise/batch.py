@@ -67,7 +67,7 @@ class Batch:
     N is the number of tokens in the batch. Rollout i has the entries ``offsets[i]:offsets[i + 1]`` of an array [N].
 
     A batch of several parts of a table has a piece of each. A column is joined, which copies it, when it is asked for;
-    `padded` copies from the pieces.
+    `padded` takes from the pieces.
     """
 
     def __init__(self, record_batch: pa.RecordBatch | Sequence[pa.RecordBatch], info: BatchInfo = BatchInfo()) -> None:
@@ -81,12 +81,14 @@ class Batch:
             known = [name for name in self.schema.names if name in TOKEN_COLUMNS]
             self._frame = known[0] if known else ""
 
-    @cached_property
+    @property
     def record_batch(self) -> pa.RecordBatch:
-        """The batch as it was received."""
-        if len(self._pieces) == 1:
-            return self._pieces[0]
-        return pa.RecordBatch.from_arrays([self._arrow(name) for name in self.schema.names], schema=self.schema)
+        """All columns, as they were received; joined if they came in pieces."""
+        if len(self._pieces) > 1:
+            columns = [self._arrow(name) for name in self.schema.names]
+            self._pieces = [pa.RecordBatch.from_arrays(columns, schema=self.schema)]
+            self._joined.clear()
+        return self._pieces[0]
 
     def __len__(self) -> int:
         return sum(piece.num_rows for piece in self._pieces)

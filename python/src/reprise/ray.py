@@ -261,7 +261,7 @@ class _Shard:
         self._plan, self._part = plan, part
         self._host = ray.util.get_node_ip_address()
         self._service: Service | None = None
-        self._stopping = False
+        self._stopping, self._starting = False, threading.Lock()
         self._peer = f"{self._host}:{_free_port(self._host)}" if plan.replicas > 1 else ""
         self._restarted = ray.get_runtime_context().was_current_actor_reconstructed
         if self._restarted and plan.replicas > 1:
@@ -294,28 +294,34 @@ class _Shard:
         return self._service.pid
 
     def _rejoin(self) -> None:
-        """Start the service again as a node of the cluster, once enough others are known. They may be restarting, too,
-        and answer meanwhile."""
+        """Start the service again as a node of the cluster, once enough others are known. Shards that restart at the
+        same time answer `peer` before they serve. If it cannot be started the actor ends, and Ray restarts it."""
         others = [other for other in range(self._plan.shards) if other != self._part]
+        deadline = Deadline(LOCKED)
         while self._service is None and not self._stopping:
-            peers = _ask(self._plan.name, "peer", others, LOOK_UP).values()
-            if len(peers) + 1 >= self._plan.replicas:
-                with contextlib.suppress(errors.Failed):  # the one before may still hold the data
+            try:
+                peers = _ask(self._plan.name, "peer", others, LOOK_UP).values()
+                if len(peers) + 1 >= self._plan.replicas:
                     self.serve([*peers, self._peer])
+            except Exception as error:
+                log.warning("shard %d of %s does not start: %s", self._part, self._plan.name, error)
+                if not isinstance(error, errors.Failed) or deadline.left() == 0:  # the one before may hold the data
+                    os._exit(1)
             time.sleep(1)
 
     def serve(self, peers: Sequence[str]) -> None:
         """Start the service, unless a restart has."""
-        if self._service is not None:
-            return
-        deadline = Deadline(LOCKED if self._restarted and self._plan.replicas == 1 else 0)
-        while self._service is None:
-            try:
-                self._service = self._start(peers)
-            except errors.Failed:  # a service whose actor was killed may still finish, and hold the data
-                if deadline.left() == 0:
-                    raise
-                time.sleep(1)
+        with self._starting:
+            if self._service is not None:
+                return
+            deadline = Deadline(LOCKED if self._restarted and self._plan.replicas == 1 else 0)
+            while self._service is None:
+                try:
+                    self._service = self._start(peers)
+                except errors.Failed:  # a service whose actor was killed may still finish, and hold the data
+                    if deadline.left() == 0:
+                        raise
+                    time.sleep(1)
         threading.Thread(target=self._watch, args=(self._service,), name="reprise-shard", daemon=True).start()
 
     def stop(self) -> None:

@@ -150,14 +150,20 @@ class Client(client.Client):
         def drop(part: Part) -> None:
             part.table._connection.action("drop_table", {"table": part.table.name}, repeatable=False)
 
-        self._on_all(name, drop)
-
-    def _on_all(self, name: str, call: Callable[[Part], object]) -> None:
-        outcomes = []
-        for part in reversed(self.table(name).located()):  # a cluster still finds those before
-            outcomes.append(_outcome(partial(call, part)))
+        outcomes: list[object] = []
+        # A cluster looks for parts from 0 on: those that remain are found.
+        for part in reversed(self.table(name).located()):
+            outcomes.append(_outcome(partial(drop, part)))
             if isinstance(outcomes[-1], errors.Error) and not isinstance(outcomes[-1], errors.NotFound):
                 break
+        self._check(outcomes)
+
+    def _on_all(self, name: str, call: Callable[[Part], object]) -> None:
+        self._check(self.each([partial(call, part) for part in self.table(name).located()]))
+
+    @staticmethod
+    def _check(outcomes: Sequence[object]) -> None:
+        """Raise the first problem of all parts; that some lack what was to be removed is none."""
         problems = [each for each in outcomes if isinstance(each, errors.Error)]
         if problems and (len(problems) == len(outcomes) or not all(isinstance(x, errors.NotFound) for x in problems)):
             raise next((each for each in problems if not isinstance(each, errors.NotFound)), problems[0])
@@ -297,7 +303,8 @@ class Table(table.Table):
     def create(self, keys: Mapping[str, Any], parts: int | None) -> None:
         """Create the parts that are up."""
         places, entries = self._client.locate(self.name), self._client.connections
-        if not places:
+        new = not places
+        if new:
             count = parts or len(entries)
             names = [f"{self.name}.{i}" for i in range(count)] if count > 1 else [self.name]
             places = [(name, entries[i % len(entries)]) for i, name in enumerate(names)]
@@ -308,7 +315,7 @@ class Table(table.Table):
         calls = [partial(self._make, keys, part) for part in self.parts]
         outcomes = self._client.each(calls[1:])
         # A cluster finds the parts from 0 on: with the first part made last, a table that lacks parts is not found.
-        if self._client.clustered and (failed := next((x for x in outcomes if isinstance(x, errors.Error)), None)):
+        if new and (failed := next((x for x in outcomes if isinstance(x, errors.Error)), None)):
             raise failed
         self._note(list(zip(self.parts, [*self._client.each(calls[:1]), *outcomes])))
 
