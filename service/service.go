@@ -367,6 +367,7 @@ func (s *Service) GRPCOptions(
 		grpc.ChainStreamInterceptor(s.admitCall), grpc.UnknownServiceHandler(unknownMethod),
 		grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(limit + 64<<10), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
+		// The Python client pings every 3 s while it waits for an answer.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(socketBuffer), grpc.WriteBufferSize(socketBuffer),

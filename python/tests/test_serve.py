@@ -12,7 +12,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import ROOT, rollouts
+from conftest import ROOT, Server, rollouts
 
 import reprise
 from reprise import _program
@@ -41,6 +41,21 @@ def test_two_lines_make_a_table() -> None:
     assert not service.log.parent.exists(), "the temporary folder is left"
     with pytest.raises(ProcessLookupError):
         os.kill(service.pid, 0)
+
+
+def test_a_long_wait_keeps_its_connection(server: Server) -> None:
+    """The client pings every 3 s while it waits, and gRPC ends a connection at the third ping that comes too early."""
+
+    def wait(client: reprise.Client) -> None:
+        table = client.create("waits", capacity=4)
+        with pytest.raises(reprise.Starved):
+            table.sample(4, timeout=12)
+        table.insert(rollouts([4, 6]), group_size=2)
+        assert table.sample(2, timeout=0).rewards.sum() == 1
+
+    with reprise.serve() as socket, reprise.connect(server.address) as tcp, ThreadPoolExecutor() as pool:
+        for waiting in [pool.submit(wait, socket), pool.submit(wait, tcp)]:
+            waiting.result()
 
 
 def test_what_is_in_the_folder_is_there_again(tmp_path: pathlib.Path) -> None:

@@ -208,9 +208,7 @@ func (s *Server) serveFlight(l net.Listener, certificates *access.Certificates) 
 	}
 	options := append(s.service.GRPCOptions(creds, s.policy.Stream()),
 		// Notice a client that vanished within a minute and a half, so that its leases go back.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 30 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
-			PermitWithoutStream: true}))
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 30 * time.Second}))
 	server := grpc.NewServer(options...)
 	s.service.Register(server)
 	s.flights = append(s.flights, server)
