@@ -110,6 +110,12 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 		s.sampler.holdForBatch(slot)
 		s.addDraw(batch, slot, 1, true)
 	}
+	if s.retention != nil && s.retention.share > 0 {
+		s.retention.drawPositives(random, req.Size, s.drawn, func(slot int32, probability float64) {
+			s.sampler.holdForBatch(slot)
+			s.addDraw(batch, slot, probability, false)
+		})
+	}
 	if left := req.Size - len(s.drawn); left > 0 {
 		if s.units == groups {
 			left /= s.options.GroupSize
@@ -171,6 +177,9 @@ func (s *shard) spend(slot int32) bool {
 func (s *shard) exhaust(slot int32) {
 	s.sampler.remove(slot)
 	s.fresh.shelve(&s.store, slot)
+	if s.retention != nil {
+		s.retention.exhaust(slot)
+	}
 }
 
 // fill completes a draw with what the table knows of the rollout. Its probability is set already.
@@ -229,6 +238,9 @@ func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 			s.fresh.restore(&s.store, slot)
 		}
 		s.sampler.restore(slot)
+		if s.retention != nil {
+			s.retention.restore(slot)
+		}
 	}
 }
 

@@ -220,10 +220,14 @@ func everyKind() (list []Options) {
 			{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4},
 			{Capacity: 12, CapacityBytes: 900},
 			{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
+			{Capacity: 16, Retention: KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.5},
 			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
 			{Capacity: 30, Unit: UnitGroup, GroupSize: 3, Shards: 2},
 		} {
 			o.Sampler = kind
+			if kind == Prioritized {
+				o.PositiveShare = 0
+			}
 			if kind.Consumes() {
 				o.MaxUses = min(o.MaxUses, 1)
 				if o.Retention == KeepPositive {

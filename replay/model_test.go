@@ -46,6 +46,7 @@ type modelUnit struct {
 	lastUse      rollout.Version
 	inEpoch      bool // drawn in the epoch that runs
 	shown        bool // handed out as fresh
+	reserved     bool // kept because it is correct
 	replays      int  // draws that were not fresh, those that went back left out
 }
 
@@ -237,13 +238,16 @@ func (m *model) retain(shard int) {
 	kept := int(math.Round(m.o.PositiveFraction * float64(m.o.shardCapacity())))
 	newest := m.o.shardCapacity() - kept
 	slices.Reverse(held)
-	n := 0
+	n, of := 0, make(map[string]int)
 	for _, u := range held {
 		n += len(u.items)
+		prompt := u.items[0].r.PromptID
 		switch {
 		case n <= newest:
-		case u.correct && kept > 0:
+		case u.correct && kept > 0 && (m.o.PositivesPerPrompt == 0 || of[prompt] < m.o.PositivesPerPrompt):
 			kept--
+			of[prompt]++
+			u.reserved = true
 		default:
 			m.evict(u, rollout.EvictedByCapacity)
 		}
@@ -426,6 +430,13 @@ func (m *model) fills(req rollout.Request) bool {
 	return draws >= req.Size
 }
 
+// positives is what a positive draw of a batch may fall on.
+func (m *model) positives(shard int, batch []*modelUnit) []*modelUnit {
+	return slices.DeleteFunc(m.eligible(shard), func(u *modelUnit) bool {
+		return !u.reserved || m.o.PositiveShare == 0 || slices.Contains(batch, u)
+	})
+}
+
 // candidates is what the next draw of a batch may fall on, but the fresh ones, and with which probability.
 func (m *model) candidates(shard int, batch []*modelUnit) ([]*modelUnit, func(u *modelUnit) float64) {
 	c := m.drawable(shard, batch)
@@ -519,6 +530,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 	var counts []float64  // expected draws of each unit, where they are stratified
 	var pool []*modelUnit // those units
 	replayed := (req.Size - req.Fresh) / m.each()
+	positives := 0 // draws left from the reserved part
 	for i := 0; i < len(b.Draws); i += m.each() {
 		d := b.Draws[i]
 		u := m.unitOf(d.ID)
@@ -529,10 +541,21 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 			return "fresh draws do not come first, or are not told"
 		}
 		chance, eligible := 1.0, 1.0
+		if i == req.Fresh {
+			share := int(math.Round(m.o.PositiveShare * float64(req.Size)))
+			positives = min(share, req.Size-req.Fresh, len(m.positives(b.Shard, drawn)))
+		}
 		if d.Fresh {
 			if u != waiting[len(drawn)] {
 				return "a fresh draw is not the oldest"
 			}
+		} else if positives > 0 {
+			positives--
+			c := m.positives(b.Shard, drawn)
+			if !slices.Contains(c, u) {
+				return "a positive draw fell on what is not reserved, or twice on the same"
+			}
+			chance, eligible = 1/float64(len(c)), float64(len(c))
 		} else {
 			c, of := m.candidates(b.Shard, drawn)
 			if !slices.Contains(c, u) {
@@ -874,6 +897,10 @@ func (tr *trial) someGroup() rollout.Group {
 		n = 1 + tr.random.IntN(2)
 	}
 	g := someGroup(tr.random, n, tr.model.version)
+	prompt := fmt.Sprint("p", tr.random.IntN(6)) // asked again and again
+	for _, r := range g.Rollouts {
+		r.PromptID = prompt
+	}
 	for i, r := range g.Rollouts {
 		if tr.random.IntN(6) == 0 { // late
 			r = someRollout(tr.random, r.PromptID, max(0, tr.model.version-rollout.Version(tr.random.IntN(40))))
@@ -1123,6 +1150,9 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
 		{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4,
 			Unit: UnitStep},
+		{Capacity: 20, Retention: KeepPositive, PositiveFraction: 0.7, PositivesPerPrompt: 2, PositiveShare: 0.6},
+		{Capacity: 24, Shards: 2, Retention: KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 1, MaxUses: 3,
+			PositiveShare: 0.5, MaxStaleness: 6},
 		{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
 		{Capacity: 22, Unit: UnitGroup, GroupSize: 2, Shards: 2, MaxStaleness: 5},
 		{Capacity: 14, Unit: UnitGroup, GroupSize: 2, CapacityBytes: 1200, MaxUses: 1},
@@ -1131,7 +1161,10 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		for _, o := range bounds {
 			o.Sampler = kind
 			if kind.Consumes() {
-				o.MaxUses, o.Retention, o.PositiveFraction = 0, "", 0
+				o.MaxUses, o.Retention, o.PositiveFraction, o.PositivesPerPrompt = 0, "", 0, 0
+			}
+			if kind.Consumes() || kind == Prioritized {
+				o.PositiveShare = 0
 			}
 			if kind != Prioritized {
 				runTrials(t, o, 3)
@@ -1334,6 +1367,9 @@ func (tr *trial) checkHeld() {
 				}
 				switch drawable := slices.Contains(e, u); m.o.Sampler {
 				case Uniform, Distinct:
+					if m.o.PositiveShare > 0 {
+						break
+					}
 					want.Probability = 0
 					if drawable {
 						want.Probability = 1 / float64(len(e))

@@ -32,6 +32,11 @@ type Options struct {
 	// share of the capacity reserved for correct rollouts, in [0, 1), with retention positive [0]
 	PositiveFraction  float64  `json:"positive_fraction,omitempty"`
 	PositiveThreshold *float32 `json:"positive_threshold,omitempty"` // least reward of a correct rollout [1]
+	// correct rollouts of one prompt that a shard's reserved part holds, the oldest leaving first [no limit]
+	PositivesPerPrompt int `json:"positives_per_prompt,omitempty"`
+	// share of each batch drawn from the reserved part, as far as it goes, each rollout once; the sampler draws the
+	// others from the whole table; in [0, 1], 0 with sampler prioritized [0]
+	PositiveShare float64 `json:"positive_share,omitempty"`
 	// evict rollouts older than this many versions [no limit]
 	MaxStaleness int `json:"max_staleness,omitempty"`
 	// evict a rollout after this many uses; a queue always gives each once [no limit]
@@ -356,6 +361,15 @@ func (o Options) Validate() error {
 		"0 with retention %s", o.Retention)
 	check(o.recentCapacity() >= 1 || o.Capacity < shards, "positive_fraction", o.PositiveFraction,
 		"room for at least one other rollout in a shard of %d", share)
+	check(o.PositivesPerPrompt >= 0 && o.PositivesPerPrompt <= math.MaxInt32, "positives_per_prompt",
+		o.PositivesPerPrompt, "0 (no limit) to %d", math.MaxInt32)
+	check(o.PositivesPerPrompt == 0 || o.PositiveFraction > 0, "positives_per_prompt", o.PositivesPerPrompt,
+		"0 with positive_fraction 0, which reserves nothing")
+	check(o.PositiveShare >= 0 && o.PositiveShare <= 1, "positive_share", o.PositiveShare, "0 to 1")
+	check(!(o.PositiveShare > 0) || o.PositiveFraction > 0, "positive_share", o.PositiveShare,
+		"0 with positive_fraction 0, which reserves nothing")
+	check(!(o.PositiveShare > 0) || o.Sampler != Prioritized, "positive_share", o.PositiveShare,
+		"0 with sampler prioritized, whose importance weights are for its own draws")
 	check(!math.IsNaN(float64(*o.PositiveThreshold)), "positive_threshold", *o.PositiveThreshold, "a number")
 	check(slices.Contains(Samplers(), o.Sampler), "sampler", o.Sampler, "one of %v", Samplers())
 	check(o.MaxStaleness >= 0 && o.MaxStaleness <= math.MaxInt32, "max_staleness", o.MaxStaleness,
@@ -493,7 +507,7 @@ func sameIdentity(saved string, table Options) error {
 // Division returns how a batch of the table is divided over tables that are parts of one.
 func (o Options) Division() split.Rule {
 	o = o.WithDefaults()
-	rule := split.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable}
+	rule := split.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Share: o.PositiveShare}
 	if o.Unit == UnitGroup {
 		rule.Unit = o.GroupSize
 	}

@@ -92,14 +92,6 @@ func newShard(o Options, number int) *shard {
 	return s
 }
 
-func newRetention(o Options, st *store) *retention {
-	return &retention{
-		store: st, recent: newList(arrivalList), reserved: newList(arrivalList),
-		recentSize: o.recentCapacity(), reservedSize: o.correctCapacity(),
-		recentBytes: o.recentBytes(), reservedBytes: o.correctBytes(),
-	}
-}
-
 // oldest returns the least version that max_staleness allows at table version v.
 func (s *shard) oldest(v rollout.Version) int64 { return int64(v) - int64(s.options.MaxStaleness) }
 
@@ -248,60 +240,4 @@ func (s *shard) rewind(v rollout.Version) {
 		}
 	}
 	s.version = v
-}
-
-// retention decides what leaves a full shard. It has a recent part and, with retention positive, a part reserved for
-// correct rollouts, both in order of arrival. When the oldest recent rollout no longer fits it moves to the reserved
-// part if it is correct, and leaves otherwise. Rollouts that leave for other reasons free room in their own part.
-//
-// Bytes are divided like counts. A queue has no retention: it refuses insertions instead.
-type retention struct {
-	store                      *store
-	recent, reserved           list
-	recentSize, reservedSize   int
-	recentBytes, reservedBytes int64      // math.MaxInt64: not bounded
-	changes                    *changeLog // of the shard
-}
-
-// add adds an arrival, after makeRoom.
-func (r *retention) add(s int32) { r.recent.push(r.store, s) }
-
-// readmit takes a rollout of a rebuilt table back into the part it was in.
-func (r *retention) readmit(s int32) {
-	if r.store.items[s].is(reserved) {
-		r.reserved.push(r.store, s)
-	} else {
-		r.recent.push(r.store, s)
-	}
-}
-
-// remove removes a slot from the part that holds it.
-func (r *retention) remove(s int32) {
-	if r.store.items[s].is(reserved) {
-		r.reserved.remove(r.store, s)
-	} else {
-		r.recent.remove(r.store, s)
-	}
-}
-
-// makeRoom evicts until an arrival of so many bytes fits (invariant 2). It fits an empty shard, as insertion checks.
-// evict calls remove.
-func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
-	for r.recent.Len >= r.recentSize || r.recent.Bytes > r.recentBytes-bytes {
-		s := r.recent.Head
-		it := &r.store.items[s]
-		if !it.is(correct) || r.reservedSize == 0 || it.Bytes > r.reservedBytes {
-			evict(s)
-			continue
-		}
-		for r.reserved.Len >= r.reservedSize || r.reserved.Bytes > r.reservedBytes-it.Bytes {
-			evict(r.reserved.Head)
-		}
-		r.recent.remove(r.store, s)
-		it.set(reserved)
-		if r.changes != nil {
-			r.changes.changed(s)
-		}
-		r.reserved.push(r.store, s)
-	}
 }

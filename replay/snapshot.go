@@ -41,7 +41,8 @@ type shardImage struct {
 	Sampler          samplerState
 	Fresh            freshQueue
 	Recent, Reserved list
-	Heads            []headImage // of the ages, by version
+	Positives        samplerState // what positive_share draws from
+	Heads            []headImage  // of the ages, by version
 	Batches          uint64
 	Leases           []leaseImage // in the order given
 	Answered         []answerOf[batchImage]
@@ -116,7 +117,7 @@ func (s *shard) hold() shardImage {
 		Batches: s.batches, Counts: s.counts.clone(),
 	}
 	if s.retention != nil {
-		im.Recent, im.Reserved = s.retention.recent, s.retention.reserved
+		im.Recent, im.Reserved, im.Positives = s.retention.recent, s.retention.reserved, s.retention.positives.state()
 	}
 	if s.ages != nil {
 		for _, v := range slices.Sorted(maps.Keys(s.ages.heads)) {
@@ -428,7 +429,7 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 	s.sampler.setState(im.Sampler)
 	s.fresh = im.Fresh
 	if s.retention != nil {
-		s.retention.recent, s.retention.reserved = im.Recent, im.Reserved
+		s.retention.setImage(im)
 	}
 	for _, h := range im.Heads {
 		s.ages.heads[h.Version] = h.Slot

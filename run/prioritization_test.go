@@ -33,7 +33,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 	for _, key := range keysOf(reflect.TypeFor[replay.Options]()) {
 		value, ok := map[string]string{
 			"capacity": "8192", "capacity_bytes": "100000", "retention": "positive", "positive_fraction": "0.1",
-			"positive_threshold": "0", "max_staleness": "7",
+			"positive_threshold": "0", "positives_per_prompt": "2", "positive_share": "0.5", "max_staleness": "7",
 			"max_uses": "3", "sampler": "prioritized", "min_size": "600", "unit": "step", "step_returns": "2",
 			"step_discount": "0.5",
 			"priority_base": "reward", "priority_epsilon": "0.25", "priority_exponent": "1.5", "age_decay": "inf",
@@ -48,7 +48,10 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			continue
 		}
 		set := []string{"replay.sampler=prioritized", "replay.unit=step", "replay.step_returns=1",
-			"replay.retention=positive", "replay.entry=max", "replay." + key + "=" + value}
+			"replay.retention=positive", "replay.positive_fraction=0.2", "replay.entry=max", "replay." + key + "=" + value}
+		if key == "positive_share" {
+			set = []string{"replay.retention=positive", "replay.positive_fraction=0.2", "replay.positive_share=" + value}
+		}
 		c, err := Load("", set)
 		if slices.Contains(decided, key) {
 			if err == nil || !strings.Contains(err.Error(), "replay."+key+": "+value+": want none") {

@@ -17,7 +17,13 @@ import (
 )
 
 // everyKey is a definition in which every key is given, at a value that is not its default, zero where zero is a value.
-func everyKey() Table {
+// The two tables together have every key: prioritized excludes positive_share.
+func everyKey() [2]Table {
+	return [2]Table{prioritizedKeys(), {Name: "lab", Options: replay.Options{
+		Retention: replay.KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.25}}}
+}
+
+func prioritizedKeys() Table {
 	return Table{
 		Name: "lab",
 		Options: replay.Options{
@@ -54,12 +60,20 @@ func keys(t reflect.Type) (list []string) {
 }
 
 func TestADefinitionSurvivesJSONAndYAMLWithEveryKey(t *testing.T) {
-	want := everyKey()
-	for f, v := range reflect.ValueOf(want.Options).Fields() {
-		if v.IsZero() && f.Tag.Get("json") != "-" {
+	tables := everyKey()
+	for f, v := range reflect.ValueOf(tables[0].Options).Fields() {
+		other := reflect.ValueOf(tables[1].Options).FieldByName(f.Name)
+		if v.IsZero() && other.IsZero() && f.Tag.Get("json") != "-" {
 			t.Errorf("everyKey leaves %s out", f.Name)
 		}
 	}
+	for _, want := range tables {
+		survives(t, want)
+	}
+}
+
+func survives(t *testing.T, want Table) {
+	t.Helper()
 	if err := want.Options.Validate(); err != nil {
 		t.Error(err)
 	}

@@ -91,6 +91,8 @@ class Definition(_Options):
         retention: of a full table: ``fifo`` evicts the oldest, ``positive`` reserves room for correct rollouts.
         positive_fraction: share of the capacity reserved by retention ``positive``.
         positive_threshold: least reward of a correct rollout.
+        positives_per_prompt: most correct rollouts of one prompt in that reserved room.
+        positive_share: share of each batch drawn from that reserved room.
         max_staleness: versions after which a rollout is evicted.
         max_uses: uses after which a rollout is evicted.
         sampler: ``distinct``, ``uniform``, ``prioritized``, ``unseen``, ``least_used``, ``epoch``, or the queues
@@ -131,6 +133,8 @@ class Definition(_Options):
     retention: str | None = None
     positive_fraction: float | None = None
     positive_threshold: float | None = None
+    positives_per_prompt: int | None = None
+    positive_share: float | None = None
     max_staleness: int | None = None
     max_uses: int | None = None
     sampler: str | None = None

@@ -1,0 +1,150 @@
+package replay
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// retention decides what leaves a full shard. It has a recent part and, with retention positive, a part reserved for
+// correct rollouts, both in order of arrival. When the oldest recent rollout no longer fits it moves to the reserved
+// part if it is correct, and leaves otherwise. Rollouts that leave for other reasons free room in their own part.
+//
+// Bytes are divided like counts. A queue has no retention: it refuses insertions instead.
+type retention struct {
+	store                      *store
+	recent, reserved           list
+	recentSize, reservedSize   int
+	recentBytes, reservedBytes int64 // math.MaxInt64: not bounded
+
+	perPrompt int                // most reserved rollouts of one prompt; 0: not bounded
+	prompts   map[string][]int32 // the reserved slots of each prompt, the oldest first; nil if perPrompt is 0
+
+	maxUses   int32    // 0: not bounded
+	share     float64  // of a batch that is drawn from the reserved part
+	positives distinct // draws from it; empty if share is 0
+
+	changes *changeLog // of the shard
+}
+
+func newRetention(o Options, st *store) *retention {
+	r := &retention{
+		store: st, recent: newList(arrivalList), reserved: newList(arrivalList),
+		recentSize: o.recentCapacity(), reservedSize: o.correctCapacity(),
+		recentBytes: o.recentBytes(), reservedBytes: o.correctBytes(),
+		perPrompt: o.PositivesPerPrompt, maxUses: int32(o.MaxUses), share: o.PositiveShare,
+	}
+	if r.perPrompt > 0 {
+		r.prompts = make(map[string][]int32)
+	}
+	return r
+}
+
+// add adds an arrival, after makeRoom.
+func (r *retention) add(s int32) { r.recent.push(r.store, s) }
+
+// readmit takes a rollout of a rebuilt table back into the part it was in. Rollouts come in the order of their arrival.
+func (r *retention) readmit(s int32) {
+	if r.store.items[s].is(reserved) {
+		r.reserve(s)
+	} else {
+		r.recent.push(r.store, s)
+	}
+}
+
+// reserve puts a slot into the reserved part, which has room for it.
+func (r *retention) reserve(s int32) {
+	r.reserved.push(r.store, s)
+	r.indexPrompt(s)
+	r.restore(s)
+}
+
+// indexPrompt notes that the newest reserved slot has its prompt.
+func (r *retention) indexPrompt(s int32) {
+	if r.perPrompt > 0 {
+		id := r.store.rollouts[s].PromptID
+		r.prompts[id] = append(r.prompts[id], s)
+	}
+}
+
+// remove removes a slot from the part that holds it.
+func (r *retention) remove(s int32) {
+	if !r.store.items[s].is(reserved) {
+		r.recent.remove(r.store, s)
+		return
+	}
+	r.reserved.remove(r.store, s)
+	r.positives.remove(s)
+	if r.perPrompt == 0 {
+		return
+	}
+	id := r.store.rollouts[s].PromptID
+	slots := r.prompts[id]
+	at := slices.Index(slots, s)
+	if slots = slices.Delete(slots, at, at+1); len(slots) == 0 {
+		delete(r.prompts, id)
+	} else {
+		r.prompts[id] = slots
+	}
+}
+
+// makeRoom evicts until an arrival of so many bytes fits (invariant 2). It fits an empty shard, as insertion checks.
+// evict calls remove.
+func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
+	for r.recent.Len >= r.recentSize || r.recent.Bytes > r.recentBytes-bytes {
+		s := r.recent.Head
+		it := &r.store.items[s]
+		if !it.is(correct) || r.reservedSize == 0 || it.Bytes > r.reservedBytes {
+			evict(s)
+			continue
+		}
+		if r.perPrompt > 0 {
+			if same := r.prompts[r.store.rollouts[s].PromptID]; len(same) == r.perPrompt {
+				evict(same[0])
+			}
+		}
+		for r.reserved.Len >= r.reservedSize || r.reserved.Bytes > r.reservedBytes-it.Bytes {
+			evict(r.reserved.Head)
+		}
+		r.recent.remove(r.store, s)
+		it.set(reserved)
+		if r.changes != nil {
+			r.changes.changed(s)
+		}
+		r.reserve(s)
+	}
+}
+
+// drawPositives calls draw for a share of a batch of n, or as many as the reserved part has, each slot once and none
+// that the batch holds, with the probability of that draw.
+func (r *retention) drawPositives(random *rand.Rand, n int, batch []int32, draw func(s int32, probability float64)) {
+	for _, s := range batch {
+		if r.positives.slotSet.has(s) {
+			r.positives.holdForBatch(s)
+		}
+	}
+	left := r.positives.size() - r.positives.slotSet.held
+	for range min(int(math.Round(r.share*float64(n))), n-len(batch), left) {
+		draw(r.positives.draw(random))
+	}
+	r.positives.end()
+}
+
+// exhaust makes a slot that reached max_uses undrawable, and restore drawable if it is reserved and has uses left.
+func (r *retention) exhaust(s int32) { r.positives.remove(s) }
+
+func (r *retention) restore(s int32) {
+	it := &r.store.items[s]
+	if r.share > 0 && it.is(reserved) && (r.maxUses == 0 || it.Uses+it.Leased < r.maxUses) {
+		r.positives.restore(s)
+	}
+}
+
+// setImage takes over what a snapshot holds, after the store.
+func (r *retention) setImage(im *shardImage) {
+	r.recent, r.reserved = im.Recent, im.Reserved
+	r.positives.setState(im.Positives)
+	for s := r.reserved.Head; s != none; s = r.store.links[s].Of[r.reserved.Kind].Next {
+		r.indexPrompt(s)
+	}
+}
