@@ -103,14 +103,20 @@ func (r Runner) sheet(s *results.Study, f *Found, pool pool, j Judgement) result
 // facts are what a reader needs to trust the study, or to repeat it.
 func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 	runs := f.distinct()
-	seeds := "1"
-	if s.Seeds > 1 {
-		seeds = fmt.Sprintf("1 to %d", s.Seeds)
+	var seeds []string
+	for block := range max(r.Study.Blocks, 1) {
+		first := uint64(block*blockSize) + 1
+		in := slices.DeleteFunc(r.Study.seeds(s.Seeds), func(seed uint64) bool { return (seed-1)/blockSize != first/blockSize })
+		if n := len(in); n == 1 {
+			seeds = append(seeds, fmt.Sprint(first))
+		} else if n > 1 {
+			seeds = append(seeds, fmt.Sprintf("%d to %d", first, in[n-1]))
+		}
 	}
 	list := []results.Fact{
 		{Name: "Source", Text: r.Study.Source},
-		{Name: "Seeds", Text: fmt.Sprintf("%s of each of %s", seeds, words.Plural(len(s.Arms), "arm"))},
-		{Name: "Intervals", Text: intervalsFact},
+		{Name: "Seeds", Text: fmt.Sprintf("%s of each of %s", strings.Join(seeds, ", "), words.Plural(len(s.Arms), "arm"))},
+		{Name: "Intervals", Text: intervalsFact(bases * max(r.Study.Blocks, 1))},
 		{Name: "Runs", Text: runsFact(runs, len(r.ended)-len(runs), pool)},
 		{Name: "Configuration", Text: "config.yaml in each run's folder; the table of arms shows how they differ"},
 		{Name: "Commit", Text: buildsFact(s, runs)},
@@ -128,10 +134,12 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 }
 
 // intervalsFact tells what intervals and verdicts mean.
-var intervalsFact = fmt.Sprintf("95%% intervals of means over runs, or over pairs of runs of one seed, by the t "+
-	"distribution within base models; a claim needs %d. Verdicts by that t test and a sign-flip test, both: a study "+
-	"without any effect decides a claim 1 time in %g (Holm). What is found holds for these %d base models.",
-	results.ClaimRuns, 1/falsely, bases)
+func intervalsFact(bases int) string {
+	return fmt.Sprintf("95%% intervals of means over runs, or over pairs of runs of one seed, by the t distribution within "+
+		"base models; a claim needs %d. Verdicts by that t test and a sign-flip test, both: a study without any effect "+
+		"decides a claim 1 time in %g (Holm). What is found holds for these %d base models.", results.ClaimRuns, 1/falsely,
+		bases)
+}
 
 // large is the size of a study's runs, in bytes, from which its page mentions it.
 const large = 1 << 30

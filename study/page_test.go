@@ -117,7 +117,7 @@ func TestTheTableOfArmsListsTheSettingsThatDiffer(t *testing.T) {
 
 func TestThePageTellsHowFarToTrustAnInterval(t *testing.T) {
 	if want := "decides a claim 1 time in 20 (Holm). What is found holds for these 3 base models."; !strings.HasSuffix(
-		intervalsFact, want) {
-		t.Errorf("%q, want %q at its end", intervalsFact, want)
+		intervalsFact(3), want) {
+		t.Errorf("%q, want %q at its end", intervalsFact(3), want)
 	}
 }

@@ -128,7 +128,7 @@ func (r *Runner) judge(s *results.Study, pool pool) (map[string]*results.Condens
 	if err != nil {
 		return nil, err
 	}
-	plan, found, err := r.runAll(r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
+	plan, found, err := r.runAll(r.Study.Arms(r.Options), r.Study.seeds(r.Options.Seeds))
 	if err != nil {
 		return nil, err
 	}

@@ -456,7 +456,7 @@ func TestAnArchiveGivesTheSamePage(t *testing.T) {
 		t.Errorf("without a run: %v", err)
 	}
 	a.Study = "none"
-	if _, err := FromArchive(a); err == nil || !strings.Contains(err.Error(), "want one of savings") {
+	if _, err := FromArchive(a); err == nil || !strings.Contains(err.Error(), "want one of opponent") {
 		t.Errorf("of an unknown study: %v", err)
 	}
 }
@@ -495,7 +495,7 @@ func TestAStudyGoesOnFromAnArchive(t *testing.T) {
 func TestALockedRunIsLeftForLater(t *testing.T) {
 	r := Runner{Study: trial("sizes", sizes(t, "32", "40", "48")...), Options: Options{Seeds: 1},
 		Dir: t.TempDir(), AtOnce: 1}
-	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
+	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), r.Study.seeds(r.Options.Seeds))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +517,7 @@ func TestALockedRunIsLeftForLater(t *testing.T) {
 
 func TestAStudyWaitingForALockedRunCanBeStopped(t *testing.T) {
 	r := Runner{Study: trial("sizes", sizes(t, "32")...), Options: Options{Seeds: 1}, Dir: t.TempDir()}
-	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
+	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), r.Study.seeds(r.Options.Seeds))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -704,7 +704,7 @@ func TestADiskErrorEndsTheStudyAndIsNotAResult(t *testing.T) {
 
 func TestARunKilledBeforeItsFirstCheckpointStartsAgain(t *testing.T) {
 	r := Runner{Study: trial("anew", sizes(t, "32")...), Options: Options{Seeds: 1}, Dir: t.TempDir()}
-	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), upTo(r.Options.Seeds, 0))
+	plan, err := newPlan(r.Study.Name, r.Study.Arms(r.Options), r.Study.seeds(r.Options.Seeds))
 	if err != nil {
 		t.Fatal(err)
 	}

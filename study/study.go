@@ -28,6 +28,7 @@ type Study struct {
 	Title  string
 	Source string   // [ER] fig. 3
 	Lead   []string // the question and the method, at the top of the page
+	Blocks int      // of three base models each, over which the seeds are divided; 0: one
 
 	// Pilots returns what is chosen before the study's runs; nil: nothing. Their names and stages do not depend on what is
 	// chosen.
@@ -86,19 +87,27 @@ type Judgement struct {
 	claims []claim // of the findings
 }
 
-// A study has three base models. Runs are compared on the same one. The seeds of pilots count from beyond those of
-// studies, and so do their base models.
+// A block of base models has three, and the seeds of a hundred. Runs are compared on the same base model. The seeds of
+// pilots count from beyond those of studies, and so do their base models.
 const (
 	bases     = 3
+	blockSize = 100
 	pilotSeed = 1000
 )
 
 // baseOf returns the seed of the base model that a run begins with. The runs of seeds 1 to 3n have n runs on each.
 func baseOf(seed uint64) uint64 {
-	if seed > pilotSeed {
-		return pilotSeed + baseOf(seed-pilotSeed)
+	block := (seed - 1) / blockSize * blockSize
+	return block + (seed-1-block)%bases + 1
+}
+
+// seeds returns those of n runs of each arm, divided over the study's blocks.
+func (s Study) seeds(n int) (list []uint64) {
+	blocks := max(s.Blocks, 1)
+	for b := range blocks {
+		list = append(list, upTo((n+blocks-1-b)/blocks, uint64(b*blockSize))...)
 	}
-	return (seed-1)%bases + 1
+	return list
 }
 
 // Of returns the runs of an arm, which must be one of the study's.
@@ -143,7 +152,7 @@ func seedsOf(arms ...Runs) []uint64 {
 // All returns the studies in the order of the documentation.
 func All() []Study {
 	return []Study{
-		savings(), best(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(),
+		opponent(), savings(), best(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(),
 		freshness(), prompts(), offPolicyGRPO(), corrections(),
 		theory(),
 	}

@@ -1,0 +1,483 @@
+package study
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/run"
+)
+
+func opponent() Study {
+	return Study{
+		Name: "opponent", Title: "Does replay beat the best training that needs no buffer?", Source: "our own",
+		Lead: []string{
+			"Training without a buffer has two ways to learn more from the same compute: smaller batches, and several " +
+				"updates on a batch. This study gives both their best settings, and asks what a buffer adds: a plain one, and " +
+				"a recipe that keeps right answers, a few of each prompt, and draws a share of each batch from them.",
+			"Five families of configurations are tuned in the same stages, by as many trials: the batch with its learning " +
+				"rate, the loss, what the family alone can vary, the rate again, and the batch again with a rate that goes " +
+				"with it. Where a choice is at the edge of what was tried, the last stage tries beyond. Tuning has base models " +
+				"and held-out problems of its own.",
+			"Compute is counted by formula, and by the clock of all GPUs with rollouts of uneven lengths (length_sigma 1), " +
+				"where training in turns waits for the longest.",
+		},
+		Blocks: 2, Pilots: opponentPilots, Arms: opponentArms, Judge: judgeOpponent,
+	}
+}
+
+// opponentTask is a task on which the families compete.
+type opponentTask struct {
+	name    string
+	base    func(Options) run.Config
+	compute float64   // the budget: rollouts that a queue could use once
+	rate    float64   // of a batch of rateBatch; that of another is in proportion to the root of its size
+	levels  []float64 // of pass@1, ascending, whose compute is compared; fixed before the runs
+}
+
+// Sizes of the tournament.
+const (
+	rateBatch      = 960
+	opponentSteps  = 20 // evaluations over a budget
+	opponentBuffer = 7680
+)
+
+func opponentBatches() []int { return []int{240, 480, 960, 1920, 3840} }
+
+func opponentTasks() []opponentTask {
+	return []opponentTask{
+		{name: "addition", base: additionBase, compute: labBatch * labCompute, rate: 1.4e-3,
+			levels: []float64{0.18, 0.25, 0.35}},
+		{name: "search", base: searchBase, compute: labBatch / 2 * 10, rate: 1e-3, levels: []float64{0.18, 0.35, 0.5}},
+		{name: "countdown", base: countdownBase, compute: labBatch * labCompute, rate: 1.4e-3,
+			levels: []float64{0.04, 0.08, 0.12}},
+	}
+}
+
+// countdownBase is the numbers game with three numbers, from a warm-up that ends when 1 to 3 of 100 answers are right.
+func countdownBase(o Options) run.Config {
+	c := run.Default()
+	c.Task = map[string]any{"name": "countdown", "min_numbers": 3, "max_numbers": 3, "max": 20, "max_target": 60,
+		"held_out": 1000, "format_reward": -1}
+	c.Policy.Positions, c.Generate.MaxTokens = 48, 16
+	c.Warmup.Steps, c.Warmup.Until = 90, 0
+	c.Pipeline.Group = labGroup
+	skipZeroVariance(&c)
+	c.Learner.Warmup = 5
+	c.Evaluate.Samples = 0
+	c.Checkpoint.Every = 1000
+	if o.Quick {
+		c.Task["held_out"] = 40
+	}
+	return c
+}
+
+// rateOf is the learning rate that a batch begins with.
+func (t opponentTask) rateOf(batch int) float64 {
+	return roundRate(t.rate * math.Sqrt(float64(batch)/rateBatch))
+}
+
+// roundRate keeps two digits of a learning rate.
+func roundRate(rate float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(rate))-1)
+	return math.Round(rate/unit) * unit
+}
+
+// config is what a family begins with at a batch and a learning rate.
+func (t opponentTask) config(o Options, f family, batch int, rate float64) run.Config {
+	c := withRate(t.base(o), rate)
+	c.Learner.ClipLow, c.Learner.ClipHigh = 0.4, 0.4
+	f.start(&c)
+	if o.Quick {
+		batch /= 2 // still whole groups for each trainer
+	}
+	return t.resized(o, f, c, batch)
+}
+
+// resized gives a family's configuration another batch, with the same budget in rollouts.
+func (t opponentTask) resized(o Options, f family, c run.Config, batch int) run.Config {
+	c.Pipeline.Batch = batch
+	c.Budget.Compute = t.compute / float64(batch)
+	if o.Quick {
+		c.Budget.Compute = 2
+	}
+	c.Evaluate.Every = c.Budget.Compute / opponentSteps
+	if o.Quick {
+		c.Evaluate.Every = c.Budget.Compute / 4
+	}
+	f.fit(&c)
+	return c
+}
+
+// family is a way to use rollouts.
+type family struct {
+	name   string
+	buffer bool
+	start  func(*run.Config) // sets what the family is
+	fit    func(*run.Config) // sets what depends on the batch and on how often it is used
+	own    []variant         // what this family alone can vary
+}
+
+// families are the ways that compete, the recipe last.
+func families() []family {
+	return []family{
+		{
+			name: "queue", start: asQueue(pipeline.Async, 1), fit: fitQueue,
+			own: []variant{
+				{name: "filled batches", change: func(c *run.Config) { *c = filled(*c) },
+					clashes: func(c run.Config) bool { return c.Learner.Objective == asymre }},
+				{name: "groups of 4", change: func(c *run.Config) { c.Pipeline.Group = 4 }},
+				{name: "groups of 16", change: func(c *run.Config) { c.Pipeline.Group = 16 }},
+				{name: "the oldest first", change: func(c *run.Config) { c.Replay.Sampler = replay.FIFO }},
+			},
+		},
+		{
+			name: "reuse, async", start: asQueue(pipeline.Async, 3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+		},
+		{
+			name: "reuse, sync", start: asQueue(pipeline.Sync, 3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+		},
+		{
+			name: "plain buffer", buffer: true,
+			start: func(c *run.Config) {
+				*c = split{5, 3}.set(*c)
+				c.Replay.Sampler, c.Replay.Capacity = unseen, opponentBuffer
+			},
+			fit: func(c *run.Config) { c.Replay.Capacity = max(c.Replay.Capacity, c.Pipeline.Batch) },
+			own: []variant{
+				withSplit(split{6, 2}), withSplit(split{4, 4}),
+				{name: "half the buffer", change: func(c *run.Config) {
+					c.Replay.Capacity = max(c.Replay.Capacity/2, c.Pipeline.Batch)
+				}},
+				{name: "twice the buffer", change: func(c *run.Config) { c.Replay.Capacity *= 2 }},
+			},
+		},
+		{
+			name: "recipe", buffer: true,
+			start: func(c *run.Config) {
+				*c = split{4, 4}.set(*c)
+				c.Replay.Sampler, c.Replay.Retention = unseen, replay.KeepPositive
+				c.Replay.PositiveThreshold, c.Replay.PositivesPerPrompt = new(float32(0.5)), 4
+				c.Replay.PositiveShare = 0.5
+			},
+			fit: func(c *run.Config) {
+				recent := max(c.Pipeline.Batch, opponentBuffer/4)
+				c.Replay.Capacity = recent + opponentBuffer
+				c.Replay.PositiveFraction = float64(opponentBuffer) / float64(c.Replay.Capacity)
+			},
+			own: []variant{
+				withSplit(split{5, 3}), withSplit(split{3, 5}),
+				{name: "three quarters right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.75 }},
+				{name: "a quarter right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.25 }},
+			},
+		},
+	}
+}
+
+func withSplit(s split) variant {
+	return variant{name: s.String(), change: func(c *run.Config) { *c = s.set(*c) }}
+}
+
+// updatesOnABatch are numbers of updates on each batch.
+func updatesOnABatch(list ...int) (variants []variant) {
+	for _, i := range list {
+		variants = append(variants, variant{name: fmt.Sprintf("%d updates", i), change: func(c *run.Config) {
+			c.Pipeline.BatchUpdates = i
+			fitQueue(c)
+		}})
+	}
+	return variants
+}
+
+func asQueue(mode pipeline.Mode, updates int) func(*run.Config) {
+	return func(c *run.Config) {
+		c.Pipeline.Mode, c.Pipeline.BatchUpdates, c.Replay.Sampler = mode, updates, replay.LIFO
+	}
+}
+
+// fitQueue sets the bound of a queue, and the split of at most eight GPUs at which workers and trainers keep up with
+// each other.
+func fitQueue(c *run.Config) {
+	c.Replay.Capacity = 2 * c.Pipeline.Batch
+	*c = map[int]split{1: queueSplit(), 2: {5, 2}, 3: {5, 3}, 4: {4, 3}, 6: {4, 4}, 8: {3, 4}}[c.Pipeline.BatchUpdates].set(*c)
+}
+
+// contest is the tuning of one family on one task.
+type contest struct {
+	task   opponentTask
+	family family
+	o      Options
+}
+
+func (c contest) String() string { return c.task.name + ": " + c.family.name }
+
+func contests(o Options) (list []contest) {
+	for _, t := range opponentTasks() {
+		for _, f := range families() {
+			list = append(list, contest{t, f, o})
+		}
+	}
+	return list
+}
+
+// pilots are the stages in which a family is tuned. Each begins with what the one before chose.
+func (c contest) pilots() []Pilot {
+	stages := []struct {
+		name     string
+		variants func(chosen run.Config) []variant
+	}{
+		{"batch and rate", c.batches},
+		{"loss", func(run.Config) []variant { return opponentLosses() }},
+		{"the family's own", func(run.Config) []variant { return c.family.own }},
+		{"rate", func(run.Config) []variant { return timesRate(0.5, 0.7, 1.4, 2) }},
+		{"batch again", c.neighbours},
+		{"beyond an edge", c.beyond},
+	}
+	var list []Pilot
+	chosen := c.task.config(c.o, c.family, rateBatch, c.task.rateOf(rateBatch))
+	for i, s := range stages {
+		p := Pilot{Name: fmt.Sprintf("%s, %s", c, s.name), of: overTheRun, by: meanOver(1), stage: i}
+		if i > 0 { // leaving it as it is comes first, so that a tie changes nothing
+			p.Arms = append(p.Arms, Arm{p.Name + ": as before", chosen})
+		}
+		for _, v := range s.variants(chosen) {
+			if v.clashes == nil || !v.clashes(chosen) {
+				changed := chosen
+				v.change(&changed)
+				p.Arms = append(p.Arms, Arm{p.Name + ": " + v.name, changed})
+			}
+		}
+		list = append(list, p)
+		chosen = c.o.choice(p).Config
+	}
+	return list
+}
+
+// batches are all batches, each at the rate that goes with its size and at half of it.
+func (c contest) batches(run.Config) (list []variant) {
+	for _, batch := range opponentBatches() {
+		for _, by := range []float64{1, 0.5} {
+			rate := roundRate(by * c.task.rateOf(batch))
+			list = append(list, variant{name: fmt.Sprintf("%d at rate %.2g", batch, rate),
+				change: func(to *run.Config) { *to = c.task.config(c.o, c.family, batch, rate) }})
+		}
+	}
+	return list
+}
+
+// smallestBatch has whole groups for each trainer.
+const smallestBatch = 120
+
+// neighbours are half the chosen batch and twice that, with rates that go with them.
+func (c contest) neighbours(chosen run.Config) (list []variant) {
+	for _, by := range []float64{0.5, 2} {
+		if batch := int(by * float64(chosen.Pipeline.Batch)); batch >= smallestBatch {
+			list = append(list, variant{name: fmt.Sprintf("batch of %d", batch), change: func(to *run.Config) {
+				rate := roundRate(to.Learner.LearningRate * math.Sqrt(by))
+				*to = c.task.resized(c.o, c.family, withRate(*to, rate), batch)
+			}})
+		}
+	}
+	return list
+}
+
+// beyond tries rates on both sides of the chosen one. Those that were tried before take no runs.
+func (c contest) beyond(run.Config) []variant { return timesRate(0.5, 0.7, 1.4, 2) }
+
+func opponentLosses() []variant {
+	return []variant{
+		{name: "CISPO", change: func(c *run.Config) {
+			c.Learner.Objective, c.Learner.ClipLow, c.Learner.ClipHigh = cispo, 0, 0
+		}},
+		{name: "AsymRE", change: func(c *run.Config) {
+			withAsymRE(c)
+			c.Learner.ClipLow, c.Learner.ClipHigh = 0, 0
+		}, clashes: func(c run.Config) bool { return c.Pipeline.FilterGroups }},
+		{name: "clip of 0.2", change: func(c *run.Config) { c.Learner.ClipLow, c.Learner.ClipHigh = 0.2, 0.2 }},
+		{name: "advantages not divided", change: func(c *run.Config) { c.Learner.Advantage = "no_std" }},
+	}
+}
+
+// timesRate are learning rates relative to the chosen one.
+func timesRate(list ...float64) (variants []variant) {
+	for _, by := range list {
+		variants = append(variants, variant{name: fmt.Sprintf("rate × %g", by),
+			change: func(c *run.Config) { c.Learner.LearningRate = roundRate(c.Learner.LearningRate * by) }})
+	}
+	return variants
+}
+
+// chosen returns the configuration that the stages chose, and what they chose in words.
+func (c contest) chosen() (run.Config, string) {
+	var words []string
+	pilots := c.pilots()
+	for _, p := range pilots {
+		if name := strings.TrimPrefix(c.o.choice(p).Name, p.Name+": "); name != "as before" {
+			words = append(words, name)
+		}
+	}
+	return c.o.choice(pilots[len(pilots)-1]).Config, strings.Join(words, ", ")
+}
+
+// atEdge tells where the choice lies at an edge of what was tried, "" if nowhere.
+func (c contest) atEdge() string {
+	pilots := c.pilots()
+	last := pilots[len(pilots)-1]
+	config := c.o.choice(last).Config
+	var edges []string
+	if name := c.o.choice(last).Name; strings.HasSuffix(name, "rate × 0.5") || strings.HasSuffix(name, "rate × 2") {
+		edges = append(edges, fmt.Sprintf("the rate %.2g", config.Learner.LearningRate))
+	}
+	batches := opponentBatches()
+	if b := config.Pipeline.Batch; b < batches[0] || b > batches[len(batches)-1] {
+		edges = append(edges, fmt.Sprintf("the batch %d", b))
+	}
+	if i := config.Pipeline.BatchUpdates; i == 8 {
+		edges = append(edges, "8 updates")
+	}
+	return strings.Join(edges, ", ")
+}
+
+func opponentPilots(o Options) (list []Pilot) {
+	for _, c := range contests(o) {
+		list = append(list, c.pilots()...)
+	}
+	return list
+}
+
+// uneven is behind the names of arms whose rollouts have uneven lengths.
+const uneven = ", uneven lengths"
+
+// opponentArms are what each family chose on each task, with rollouts of even and of uneven lengths.
+func opponentArms(o Options) (arms []Arm) {
+	for _, c := range contests(o) {
+		even, _ := c.chosen()
+		long := even
+		long.Pipeline.LengthSigma = 1
+		arms = append(arms, Arm{c.String(), even}, Arm{c.String() + uneven, long})
+	}
+	return arms
+}
+
+// computeTo is the compute at which a run reached an accuracy, by formula; infinite if it did not. clockTo is that of
+// all GPUs by the clock, stalls included.
+func computeTo(accuracy float64) measure {
+	return reaching(accuracy, func(x results.Reach) results.Number { return x.Compute })
+}
+
+func clockTo(accuracy float64) measure {
+	return reaching(accuracy, func(x results.Reach) results.Number { return x.ComputeAll })
+}
+
+func reaching(accuracy float64, of func(results.Reach) results.Number) measure {
+	return func(a Runs, r *results.Run) float64 {
+		if len(r.Evals) == 0 {
+			return math.NaN()
+		}
+		where := results.ReachOf(a.evalsOf(r), accuracy)
+		if !where.Reached {
+			return math.Inf(1)
+		}
+		return of(where).Float()
+	}
+}
+
+// toLevelOf is what it took a run to reach the accuracy at which another arm's run of the same seed ended.
+func toLevelOf(other Runs, to func(accuracy float64) measure) measure {
+	return func(a Runs, r *results.Run) float64 {
+		opponent := other.Seed(r.Seed)
+		if opponent == nil {
+			return math.NaN()
+		}
+		return to(level(other, opponent))(a, r)
+	}
+}
+
+// opponentGoal is the ratio of compute that the recipe is to reach against every opponent.
+const opponentGoal = 0.5
+
+func judgeOpponent(f *Found) (Judgement, error) {
+	var ahead, goal, buffer, waiting []test
+	var chosen []string
+	var sections []results.Section
+	for _, t := range opponentTasks() {
+		var arms, long []Runs
+		for _, family := range families() {
+			c := contest{t, family, f.Options}
+			arms, long = append(arms, f.Of(c.String())), append(long, f.Of(c.String()+uneven))
+			config, words := c.chosen()
+			text := fmt.Sprintf("%s: a batch of %d, rate %.2g", c, config.Pipeline.Batch, config.Learner.LearningRate)
+			if words != "" {
+				text += " (" + words + ")"
+			}
+			if edge := c.atEdge(); edge != "" {
+				text += "; at the edge of what was tried: " + edge
+			}
+			chosen = append(chosen, text+".")
+		}
+		n := len(arms) - 1
+		recipe, middle := arms[n], t.levels[len(t.levels)/2]
+		for i, a := range arms[:n] {
+			name := fmt.Sprintf("%s, %s", t.name, families()[i].name)
+			if !families()[i].buffer {
+				ahead = append(ahead, difference(recipe, a, meanOver(1)).named(name, above(0)))
+				goal = append(goal, ratio(recipe, a, computeTo(middle)).named(
+					fmt.Sprintf("%s, to %g", name, middle), atMost(opponentGoal)))
+				buffer = append(buffer, difference(arms[n-1], a, meanOver(1)).named(name, above(0)))
+				waiting = append(waiting, ratio(long[n], long[i], clockTo(middle)).named(
+					fmt.Sprintf("%s, to %g", name, middle), below(1)))
+			}
+		}
+		drawn := namedLines(0, func(i int) string { return families()[i].name }, arms...)
+		x := byCompute("compute, in rollouts generated and used once", 1+recipe.Config.Pipeline.RolloutCost)
+		sections = append(sections, results.Section{
+			Title: "Accuracy against compute: " + t.name, Text: []string{"Lines are medians over seeds, bands quartiles."},
+			Figures: []results.Figure{medianFigure("Each family at its best", "", x, drawn...),
+				seedFigure("Every seed", "", x, drawn...)},
+			Grids: []results.Grid{
+				t.ratios("Compute of the recipe over that of each family", arms, computeTo),
+				t.ratios("The same by the clock of all GPUs, with rollouts of uneven lengths", long, clockTo),
+			},
+		})
+	}
+	const source = "our own"
+	return f.judge([]claim{
+		{
+			source: source, by: ahead, measured: "Mean pass@1 over the budget, the recipe less each family without a buffer",
+			text: "The recipe learns faster than every family without a buffer, each at its best batch.",
+		},
+		{
+			source: source, by: goal, measured: "Compute, the recipe over each family without a buffer",
+			text: fmt.Sprintf("It takes at most %s of the compute of each.", percent(opponentGoal)),
+		},
+		{
+			source: source, by: buffer, measured: "Mean pass@1 over the budget, the plain buffer less each family without one",
+			text: "A plain buffer learns faster than every family without one.",
+		},
+		{
+			source: source, by: waiting, measured: "Time of all GPUs, the recipe over each family without a buffer",
+			text: "By the clock, with rollouts of uneven lengths, the recipe is faster than each.",
+		},
+	}, append(sections, results.Section{Title: "What each family chose", Text: chosen})...)
+}
+
+// ratios compares the last of the families' arms with each of the others.
+func (t opponentTask) ratios(title string, arms []Runs, to func(accuracy float64) measure) results.Grid {
+	winner := arms[len(arms)-1]
+	g := results.Grid{Title: title, Columns: []string{"over", "mean pass@1, the difference"}}
+	for _, accuracy := range t.levels {
+		g.Columns = append(g.Columns, fmt.Sprintf("to %g", accuracy))
+	}
+	g.Columns = append(g.Columns, "to where it ends")
+	for i, a := range arms[:len(arms)-1] {
+		row := []string{families()[i].name, difference(winner, a, meanOver(1)).cell()}
+		for _, accuracy := range t.levels {
+			row = append(row, ratio(winner, a, to(accuracy)).cell())
+		}
+		g.Rows = append(g.Rows, append(row, ratio(winner, a, toLevelOf(a, to)).cell()))
+	}
+	return g
+}
