@@ -18,9 +18,9 @@ func opponent() Study {
 			"Training without a buffer has two ways to learn more from the same compute: smaller batches, and several " +
 				"updates on a batch. This study gives both their best settings, and asks what a buffer adds: a plain one, and " +
 				"a recipe that keeps right answers, a few of each prompt, and draws a share of each batch from them.",
-			"Five families of configurations are tuned in the same stages, by as many trials: the batch with its learning " +
-				"rate, the loss, what the family alone can vary, the rate again, and the batch again with a rate that goes " +
-				"with it. Where a choice is at the edge of what was tried, the last stage tries beyond. Tuning has base models " +
+			"Five families of configurations are tuned in the same stages, by as many trials: the batch, with a learning rate " +
+				"that goes with it, the size of groups, the weight decay, the loss, what the family alone can vary, the rate, " +
+				"and the batch again. Where the rate chosen is at an edge, the last stage tries beyond. Tuning has base models " +
 				"and held-out problems of its own.",
 			"Compute is counted by formula, and by the clock of all GPUs with rollouts of uneven lengths (length_sigma 1), " +
 				"where training in turns waits for the longest.",
@@ -129,9 +129,10 @@ func families() []family {
 			own: []variant{
 				{name: "filled batches", change: func(c *run.Config) { *c = filled(*c) },
 					clashes: func(c run.Config) bool { return c.Learner.Objective == asymre }},
-				{name: "groups of 4", change: func(c *run.Config) { c.Pipeline.Group = 4 }},
-				{name: "groups of 16", change: func(c *run.Config) { c.Pipeline.Group = 16 }},
 				{name: "the oldest first", change: func(c *run.Config) { c.Replay.Sampler = replay.FIFO }},
+				{name: "prompts of medium difficulty again", change: func(c *run.Config) { *c = promptDefaults().set(*c) }},
+				{name: "mean by token", change: func(c *run.Config) { c.Learner.Normalisation = "token" },
+					clashes: func(c run.Config) bool { return c.Learner.Objective != "grpo" }},
 			},
 		},
 		{
@@ -158,7 +159,7 @@ func families() []family {
 		{
 			name: "recipe", buffer: true,
 			start: func(c *run.Config) {
-				*c = split{4, 4}.set(*c)
+				*c = split{5, 3}.set(*c)
 				c.Replay.Sampler, c.Replay.Retention = unseen, replay.KeepPositive
 				c.Replay.PositiveThreshold, c.Replay.PositivesPerPrompt = new(float32(0.5)), 4
 				c.Replay.PositiveShare = 0.5
@@ -169,7 +170,7 @@ func families() []family {
 				c.Replay.PositiveFraction = float64(opponentBuffer) / float64(c.Replay.Capacity)
 			},
 			own: []variant{
-				withSplit(split{5, 3}), withSplit(split{3, 5}),
+				withSplit(split{6, 2}), withSplit(split{4, 4}),
 				{name: "three quarters right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.75 }},
 				{name: "a quarter right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.25 }},
 			},
@@ -205,6 +206,14 @@ func fitQueue(c *run.Config) {
 	*c = map[int]split{1: queueSplit(), 2: {5, 2}, 3: {5, 3}, 4: {4, 3}, 6: {4, 4}, 8: {3, 4}}[c.Pipeline.BatchUpdates].set(*c)
 }
 
+// The stages that may choose an edge.
+const (
+	groupStage  = 1
+	decayStage  = 2
+	ownStage    = 4
+	beyondStage = 6
+)
+
 // contest is the tuning of one family on one task.
 type contest struct {
 	task   opponentTask
@@ -225,47 +234,75 @@ func contests(o Options) (list []contest) {
 
 // pilots are the stages in which a family is tuned. Each begins with what the one before chose.
 func (c contest) pilots() []Pilot {
+	as := func(list ...variant) func(Arm) []variant { return func(Arm) []variant { return list } }
 	stages := []struct {
 		name     string
-		variants func(chosen run.Config) []variant
+		variants func(chosen Arm) []variant
 	}{
-		{"batch and rate", c.batches},
-		{"loss", func(run.Config) []variant { return opponentLosses() }},
-		{"the family's own", func(run.Config) []variant { return c.family.own }},
-		{"rate", func(run.Config) []variant { return timesRate(0.5, 0.7, 1.4, 2) }},
-		{"batch again", c.neighbours},
-		{"beyond an edge", c.beyond},
+		{"batch", as(c.batches()...)},
+		{"groups", as(groupSizes(2, 4, 16)...)},
+		{"weight decay", as(weightDecays(1, 2, 4)...)},
+		{"loss", as(opponentLosses()...)},
+		{"the family's own", as(c.family.own...)},
+		{"rate", as(timesRate(0.5, 0.7, 1.4, 2)...)},
+		{"beyond", func(chosen Arm) []variant {
+			if rateAtEdge(chosen) {
+				return timesRate(0.5, 0.7, 1.4, 2)
+			}
+			return nil
+		}},
+		{"batch again", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
 	}
 	var list []Pilot
-	chosen := c.task.config(c.o, c.family, rateBatch, c.task.rateOf(rateBatch))
+	var chosen Arm
 	for i, s := range stages {
 		p := Pilot{Name: fmt.Sprintf("%s, %s", c, s.name), of: overTheRun, by: meanOver(1), stage: i}
 		if i > 0 { // leaving it as it is comes first, so that a tie changes nothing
-			p.Arms = append(p.Arms, Arm{p.Name + ": as before", chosen})
+			p.Arms = append(p.Arms, Arm{p.Name + ": as before", chosen.Config})
 		}
 		for _, v := range s.variants(chosen) {
-			if v.clashes == nil || !v.clashes(chosen) {
-				changed := chosen
+			if v.clashes == nil || !v.clashes(chosen.Config) {
+				changed := chosen.Config
 				v.change(&changed)
 				p.Arms = append(p.Arms, Arm{p.Name + ": " + v.name, changed})
 			}
 		}
 		list = append(list, p)
-		chosen = c.o.choice(p).Config
+		chosen = c.o.choice(p)
 	}
 	return list
 }
 
-// batches are all batches, each at the rate that goes with its size and at half of it.
-func (c contest) batches(run.Config) (list []variant) {
+// rateAtEdge reports whether an arm has the least or the largest of the rates that its stage tried.
+func rateAtEdge(a Arm) bool {
+	return strings.HasSuffix(a.Name, "rate × 0.5") || strings.HasSuffix(a.Name, "rate × 2")
+}
+
+// batches are all batches, each at the rate that goes with its size.
+func (c contest) batches() (list []variant) {
 	for _, batch := range opponentBatches() {
-		for _, by := range []float64{1, 0.5} {
-			rate := roundRate(by * c.task.rateOf(batch))
-			list = append(list, variant{name: fmt.Sprintf("%d at rate %.2g", batch, rate),
-				change: func(to *run.Config) { *to = c.task.config(c.o, c.family, batch, rate) }})
-		}
+		rate := c.task.rateOf(batch)
+		list = append(list, variant{name: fmt.Sprintf("%d at rate %.2g", batch, rate),
+			change: func(to *run.Config) { *to = c.task.config(c.o, c.family, batch, rate) }})
 	}
 	return list
+}
+
+func groupSizes(list ...int) (variants []variant) {
+	for _, n := range list {
+		variants = append(variants, variant{name: fmt.Sprintf("groups of %d", n),
+			change:  func(c *run.Config) { c.Pipeline.Group = n },
+			clashes: func(c run.Config) bool { return c.Pipeline.Batch%n != 0 }})
+	}
+	return variants
+}
+
+func weightDecays(list ...float64) (variants []variant) {
+	for _, d := range list {
+		variants = append(variants, variant{name: fmt.Sprintf("weight decay %g", d),
+			change: func(c *run.Config) { c.Learner.WeightDecay = d }})
+	}
+	return variants
 }
 
 // smallestBatch has whole groups for each trainer.
@@ -274,7 +311,8 @@ const smallestBatch = 120
 // neighbours are half the chosen batch and twice that, with rates that go with them.
 func (c contest) neighbours(chosen run.Config) (list []variant) {
 	for _, by := range []float64{0.5, 2} {
-		if batch := int(by * float64(chosen.Pipeline.Batch)); batch >= smallestBatch {
+		batch := int(by * float64(chosen.Pipeline.Batch))
+		if batch >= smallestBatch && batch%chosen.Pipeline.Group == 0 {
 			list = append(list, variant{name: fmt.Sprintf("batch of %d", batch), change: func(to *run.Config) {
 				rate := roundRate(to.Learner.LearningRate * math.Sqrt(by))
 				*to = c.task.resized(c.o, c.family, withRate(*to, rate), batch)
@@ -283,9 +321,6 @@ func (c contest) neighbours(chosen run.Config) (list []variant) {
 	}
 	return list
 }
-
-// beyond tries rates on both sides of the chosen one. Those that were tried before take no runs.
-func (c contest) beyond(run.Config) []variant { return timesRate(0.5, 0.7, 1.4, 2) }
 
 func opponentLosses() []variant {
 	return []variant{
@@ -324,19 +359,23 @@ func (c contest) chosen() (run.Config, string) {
 
 // atEdge tells where the choice lies at an edge of what was tried, "" if nowhere.
 func (c contest) atEdge() string {
-	pilots := c.pilots()
-	last := pilots[len(pilots)-1]
-	config := c.o.choice(last).Config
 	var edges []string
-	if name := c.o.choice(last).Name; strings.HasSuffix(name, "rate × 0.5") || strings.HasSuffix(name, "rate × 2") {
-		edges = append(edges, fmt.Sprintf("the rate %.2g", config.Learner.LearningRate))
+	for _, p := range c.pilots() {
+		a := c.o.choice(p)
+		switch config := a.Config; {
+		case p.stage == beyondStage && rateAtEdge(a):
+			edges = append(edges, fmt.Sprintf("the rate %.2g", config.Learner.LearningRate))
+		case p.stage == decayStage && config.Learner.WeightDecay == 4:
+			edges = append(edges, "weight decay 4")
+		case p.stage == groupStage && (config.Pipeline.Group == 2 || config.Pipeline.Group == 16):
+			edges = append(edges, fmt.Sprintf("groups of %d", config.Pipeline.Group))
+		case p.stage == ownStage && config.Pipeline.BatchUpdates == 8:
+			edges = append(edges, "8 updates")
+		}
 	}
 	batches := opponentBatches()
-	if b := config.Pipeline.Batch; b < batches[0] || b > batches[len(batches)-1] {
-		edges = append(edges, fmt.Sprintf("the batch %d", b))
-	}
-	if i := config.Pipeline.BatchUpdates; i == 8 {
-		edges = append(edges, "8 updates")
+	if config, _ := c.chosen(); config.Pipeline.Batch < batches[0] || config.Pipeline.Batch > batches[len(batches)-1] {
+		edges = append(edges, fmt.Sprintf("the batch %d", config.Pipeline.Batch))
 	}
 	return strings.Join(edges, ", ")
 }

@@ -12,7 +12,7 @@ func TestTheStagesOfTheTournamentMakeConfigurationsThatRun(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		for pick := range 5 {
 			o := Options{Seeds: 12, Quick: quick, chosen: map[string]int{}}
-			for stage := range 6 {
+			for stage := range 8 {
 				for _, p := range opponentPilots(o) {
 					if p.stage == stage {
 						o.chosen[p.Name] = (pick * (stage + 1)) % len(p.Arms)
