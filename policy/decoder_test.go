@@ -10,7 +10,7 @@ import (
 
 // The products of attention and their gradients are those of the graph library's own product, whatever the sizes.
 func TestAttentionProductsHaveTheGradientsOfPlainProducts(t *testing.T) {
-	backend, err := openBackend()
+	backend, err := openBackend(benchmarkModel())
 	if err != nil {
 		t.Fatal(err)
 	}
