@@ -14,7 +14,8 @@ import (
 // decoder builds the graph of one forward pass over named parameters.
 type decoder struct {
 	hf.Config
-	weight map[string]*Node
+	weight    map[string]*Node
+	gradients bool // they are taken of the pass
 }
 
 // newDecoder names the parameter nodes, which are in the order of hf.Config.Specs.
@@ -88,9 +89,9 @@ func (d *decoder) embed(tokens *Node, images imageNodes) *Node {
 // logits projects hidden states [..., Hidden] to the vocabulary.
 func (d *decoder) logits(hidden *Node) *Node {
 	if d.TieWordEmbeddings {
-		return matmul(hidden, d.weight["model.embed_tokens.weight"])
+		return d.matmul(hidden, d.weight["model.embed_tokens.weight"])
 	}
-	return matmul(hidden, d.weight["lm_head.weight"])
+	return d.matmul(hidden, d.weight["lm_head.weight"])
 }
 
 // values returns the critic's values [B, S] of what follows hidden states [B, S, Hidden], nil without a value head.
@@ -103,19 +104,21 @@ func (d *decoder) values(hidden *Node) *Node {
 
 // linear applies the weight and, if there is one, the bias of a layer to x [..., in].
 func (d *decoder) linear(x *Node, name string) *Node {
-	y := matmul(x, d.weight[name+".weight"])
+	y := d.matmul(x, d.weight[name+".weight"])
 	if bias := d.weight[name+".bias"]; bias != nil {
 		y = Add(y, ExpandLeftToRank(bias, y.Rank()))
 	}
 	return y
 }
 
-// matmul multiplies x [..., in] by a weight [out, in]. It multiplies matrices, which the backend transposes fast for
-// the weight's gradient.
-func matmul(x, weight *Node) *Node {
+// matmul multiplies x [..., in] by a weight [out, in].
+func (d *decoder) matmul(x, weight *Node) *Node {
 	dims := slices.Clone(x.Shape().Dimensions)
 	last := len(dims) - 1
-	y := DotGeneral(Reshape(x, -1, dims[last]), []int{1}, nil, weight, []int{1}, nil)
+	flat := Reshape(x, -1, dims[last])
+	y := d.withRightGradient(weight,
+		func(weight *Node) *Node { return DotGeneral(flat, []int{1}, nil, weight, []int{1}, nil) },
+		func(v *Node) *Node { return sumOverRows(v, flat) })
 	dims[last] = weight.Shape().Dim(0)
 	return Reshape(y, dims...)
 }
@@ -209,11 +212,11 @@ func (b *block) attention(x *Node) *Node {
 	keys := k.Shape().Dim(2)
 
 	q = Reshape(MulScalar(q, 1/math.Sqrt(float64(b.HeadDim))), batch, b.NumKeyValueHeads, shared*length, b.HeadDim)
-	score := queryKeyScores(q, k) // [B, KV, shared*S, keys]
+	score := b.queryKeyScores(q, k) // [B, KV, shared*S, keys]
 	score = Reshape(score, batch, b.NumAttentionHeads, length, keys)
 	weight := softmax(Add(score, BroadcastToDims(b.bias, batch, b.NumAttentionHeads, length, keys)))
 	weight = Reshape(weight, batch, b.NumKeyValueHeads, shared*length, keys)
-	y := weightedValues(weight, v) // [B, KV, shared*S, HeadDim]
+	y := b.weightedValues(weight, v) // [B, KV, shared*S, HeadDim]
 	y = TransposeAllDims(Reshape(y, batch, b.NumAttentionHeads, length, b.HeadDim), 0, 2, 1, 3)
 	return b.linear(Reshape(y, batch, length, b.NumAttentionHeads*b.HeadDim), b.name("self_attn.o_proj"))
 }
@@ -228,14 +231,18 @@ func (b *block) heads(x *Node, part string, n int) *Node {
 	return TransposeAllDims(x, 0, 2, 1, 3)
 }
 
-// rotate applies the rotary embedding to [B, n, S, HeadDim].
+// rotate applies the rotary embedding to [B, n, S, HeadDim]. It swaps the halves of heads by a product with a constant
+// matrix, which takes less time than to slice and join them.
 func (b *block) rotate(x *Node) *Node {
 	half := b.HeadDim / 2
-	low := SliceAxis(x, -1, AxisRange(0, half))
-	high := SliceAxis(x, -1, AxisRange(half, b.HeadDim))
-	turned := Concatenate([]*Node{Neg(high), low}, -1)
+	swap := make([][]float32, 2*half) // x swap is -high, low of x
+	for i := range half {
+		swap[i], swap[half+i] = make([]float32, 2*half), make([]float32, 2*half)
+		swap[i][half+i], swap[half+i][i] = 1, -1
+	}
+	turned := DotGeneral(Reshape(x, -1, b.HeadDim), []int{1}, nil, Const(x.Graph(), swap), []int{0}, nil)
 	wide := func(n *Node) *Node { return BroadcastToDims(n, x.Shape().Dimensions...) }
-	return Add(Mul(x, wide(b.cos)), Mul(turned, wide(b.sin)))
+	return Add(Mul(x, wide(b.cos)), Mul(Reshape(turned, x.Shape().Dimensions...), wide(b.sin)))
 }
 
 // store writes the pass's keys or values [B, n, S, HeadDim] into the cache at its start slot.
@@ -260,15 +267,15 @@ func softmax(x *Node) *Node {
 // themselves. These gradients transpose matrices of HeadDim columns instead.
 
 // queryKeyScores returns the scores [B, N, S, K] of queries [B, N, S, D] with keys [B, N, K, D].
-func queryKeyScores(queries, keys *Node) *Node {
-	return withRightGradient(keys,
+func (d *decoder) queryKeyScores(queries, keys *Node) *Node {
+	return d.withRightGradient(keys,
 		func(keys *Node) *Node { return DotGeneral(queries, []int{3}, []int{0, 1}, keys, []int{3}, []int{0, 1}) },
 		func(v *Node) *Node { return sumOverQueries(v, queries) })
 }
 
 // weightedValues returns the sums [B, N, S, D] of values [B, N, K, D] by weights [B, N, S, K].
-func weightedValues(weights, values *Node) *Node {
-	return withRightGradient(values,
+func (d *decoder) weightedValues(weights, values *Node) *Node {
+	return d.withRightGradient(values,
 		func(values *Node) *Node {
 			return DotGeneral(weights, []int{3}, []int{0, 1}, values, []int{2}, []int{0, 1})
 		},
@@ -276,8 +283,12 @@ func weightedValues(weights, values *Node) *Node {
 }
 
 // withRightGradient returns a product whose gradient by its right operand is gradient of that by the product. The
-// library takes the gradient of the product, which is captured here, before that of its operands.
-func withRightGradient(right *Node, product, gradient func(*Node) *Node) *Node {
+// library takes the gradient of the product, which is captured here, before that of its operands. Without gradients it
+// is the product alone, which spares a copy of the right operand.
+func (d *decoder) withRightGradient(right *Node, product, gradient func(*Node) *Node) *Node {
+	if !d.gradients {
+		return product(right)
+	}
 	var captured *Node
 	right = IdentityWithCustomGradient(right, func(_, _ *Node) *Node { return gradient(captured) })
 	return IdentityWithCustomGradient(product(right), func(_, v *Node) *Node {
@@ -290,4 +301,19 @@ func withRightGradient(right *Node, product, gradient func(*Node) *Node) *Node {
 func sumOverQueries(x, y *Node) *Node {
 	sums := DotGeneral(TransposeAllDims(y, 0, 1, 3, 2), []int{3}, []int{0, 1}, x, []int{2}, []int{0, 1}) // [B, N, D, K]
 	return TransposeAllDims(sums, 0, 1, 3, 2)
+}
+
+// sumOverRows returns the sums over rows [A, B] of the products of x [rows, A] and y [rows, B]: the gradient of a weight.
+// The backend wants the left operand transposed. The narrower of the two takes less time, and one that several weights
+// read is transposed once.
+func sumOverRows(x, y *Node) *Node {
+	const small = 1 << 22 // multiplications, below which the backend sums in another order if one operand is transposed
+	a, b := x.Shape().Dim(1), y.Shape().Dim(1)
+	switch {
+	case x.Shape().Dim(0)*a*b < small:
+		return DotGeneral(x, []int{0}, nil, y, []int{0}, nil)
+	case a < b:
+		return DotGeneral(Transpose(x, 0, 1), []int{1}, nil, y, []int{0}, nil)
+	}
+	return Transpose(DotGeneral(Transpose(y, 0, 1), []int{1}, nil, x, []int{0}, nil), 0, 1)
 }

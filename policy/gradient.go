@@ -89,6 +89,7 @@ func (l *Learner) passArgs(p *pass) []any {
 // and with LogitGradients the norms of the gradients by logits.
 func (l *Learner) gradientGraph(in []*Node) []*Node {
 	d, rest := l.model.split(in)
+	d.gradients = true
 	params := len(in) - len(rest)
 	next := func() *Node {
 		n := rest[0]
