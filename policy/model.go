@@ -98,6 +98,7 @@ func openBackend(c hf.Config) (compute.Backend, error) {
 // dims tells the shapes of a program's inputs apart. Everything else follows from the architecture.
 type dims struct {
 	rows, length, slots int
+	scored              int  // tokens of a row; 0: all
 	restricted          bool // the program takes a sampling mask
 }
 
