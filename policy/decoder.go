@@ -14,9 +14,12 @@ import (
 // decoder builds the graph of one forward pass over named parameters.
 type decoder struct {
 	hf.Config
-	weight    map[string]*Node
-	gradients bool // they are taken of the pass
+	weight   map[string]*Node
+	products map[*Node]product // of a pass that gradients are taken of, by weight; nil: none are taken
 }
+
+// product is rows x [rows, in] multiplied by a weight [out, in], y [rows, out].
+type product struct{ x, y *Node }
 
 // newDecoder names the parameter nodes, which are in the order of hf.Config.Specs.
 func newDecoder(c hf.Config, nodes []*Node) *decoder {
@@ -59,14 +62,13 @@ func (d *decoder) forward(tokens *Node, at placement) (hidden *Node, cache []*No
 	if at.cache != nil {
 		keys = at.cache[0].Shape().Dim(2)
 	}
-	b := block{decoder: d, keyAngles: all, queryAngles: all, bias: attentionBias(slots, at.bias, keys), start: at.start}
-	for b.layer = range d.NumHiddenLayers {
+	bias := attentionBias(slots, at.bias, keys)
+	for l := range d.NumHiddenLayers {
+		b := block{decoder: d, layer: l, keyAngles: all, queryAngles: all, bias: bias, start: at.start}
 		if at.cache != nil {
-			b.keys, b.values = at.cache[2*b.layer], at.cache[2*b.layer+1]
-		} else {
-			b.keys, b.values = nil, nil
+			b.keys, b.values = at.cache[2*l], at.cache[2*l+1]
 		}
-		if at.wanted != nil && b.layer == d.NumHiddenLayers-1 { // what it makes of other positions nothing reads
+		if at.wanted != nil && l == d.NumHiddenLayers-1 { // nothing reads what it makes of other positions
 			b.wanted, b.queryAngles = at.wanted, all.pick(at.wanted)
 			b.bias = attentionBias(pick(ExpandAxes(slots, -1), at.wanted), at.bias, keys)
 		}
@@ -132,12 +134,30 @@ func (d *decoder) linear(x *Node, name string) *Node {
 func (d *decoder) matmul(x, weight *Node) *Node {
 	dims := slices.Clone(x.Shape().Dimensions)
 	last := len(dims) - 1
-	flat := Reshape(x, -1, dims[last])
-	y := d.withRightGradient(weight,
-		func(weight *Node) *Node { return DotGeneral(flat, []int{1}, nil, weight, []int{1}, nil) },
-		func(v *Node) *Node { return sumOverRows(v, flat) })
+	p := product{x: Reshape(x, -1, dims[last])}
+	p.y = DotGeneral(p.x, []int{1}, nil, weight, []int{1}, nil)
+	if d.products != nil && weight != d.weight["model.embed_tokens.weight"] { // which has another use
+		d.products[weight] = p
+	}
 	dims[last] = weight.Shape().Dim(0)
-	return Reshape(y, dims...)
+	return Reshape(p.y, dims...)
+}
+
+// gradient returns the gradients of a loss by parameters and by one more node.
+func (d *decoder) gradient(loss *Node, params []*Node, more *Node) (grads []*Node, byMore *Node) {
+	by := append(slices.Clone(params), more)
+	for i, w := range params {
+		if p, ok := d.products[w]; ok {
+			by[i] = p.y
+		}
+	}
+	grads = Gradient(loss, by...)
+	for i, w := range params {
+		if p, ok := d.products[w]; ok {
+			grads[i] = sumOverRows(grads[i], p.x)
+		}
+	}
+	return grads[:len(params)], grads[len(params)]
 }
 
 // norm is RMSNorm over the last axis.
@@ -301,9 +321,9 @@ func softmax(x *Node) *Node {
 	return Div(e, ReduceAndKeep(e, ReduceSum, -1))
 }
 
-// Products have gradients of their own by their right operands. The backend's matrix products sum over the last axis of
-// their left operand, and transpose operands that are laid out otherwise, which can take longer than the product itself.
-// These gradients transpose one operand, the smaller.
+// Products have gradients of their own by weights, keys and values. The backend's matrix products sum over the last axis
+// of their left operand, and transpose operands that are laid out otherwise, which can take longer than the product
+// itself. These gradients transpose one operand, the smaller.
 
 // queryKeyScores returns the scores [B, N, S, K] of queries [B, N, S, D] with keys [B, N, K, D].
 func (d *decoder) queryKeyScores(queries, keys *Node) *Node {
@@ -324,13 +344,13 @@ func (d *decoder) weightedValues(weights, values *Node) *Node {
 // withRightGradient returns a product whose gradient by its right operand is gradient of that by the product. The
 // library takes the gradient of the product, which is captured here, before that of its operands. Without gradients it
 // is the product alone, which spares a copy of the right operand.
-func (d *decoder) withRightGradient(right *Node, product, gradient func(*Node) *Node) *Node {
-	if !d.gradients {
-		return product(right)
+func (d *decoder) withRightGradient(right *Node, multiply, gradient func(*Node) *Node) *Node {
+	if d.products == nil {
+		return multiply(right)
 	}
 	var captured *Node
 	right = IdentityWithCustomGradient(right, func(_, _ *Node) *Node { return gradient(captured) })
-	return IdentityWithCustomGradient(product(right), func(_, v *Node) *Node {
+	return IdentityWithCustomGradient(multiply(right), func(_, v *Node) *Node {
 		captured = v
 		return v
 	})
@@ -346,7 +366,7 @@ func sumOverQueries(x, y *Node) *Node {
 	return swap(DotGeneral(swap(y), []int{3}, batch, x, []int{2}, batch))
 }
 
-// sumOverRows returns the sums over rows [A, B] of the products of x [rows, A] and y [rows, B]: the gradient of a weight.
+// sumOverRows returns the sums over rows [A, B] of the products of x [rows, A] and y [rows, B], a weight's gradient.
 // One operand that several weights read is transposed once.
 func sumOverRows(x, y *Node) *Node {
 	if x.Shape().Dim(1) < y.Shape().Dim(1) {

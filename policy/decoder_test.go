@@ -28,7 +28,7 @@ func TestAttentionProductsHaveTheGradientsOfPlainProducts(t *testing.T) {
 		random := func(dims ...int) *tensors.Tensor { return randomTensor(r, dims...) }
 		queries, keys := random(size.b, size.n, size.s, size.d), random(size.b, size.n, size.k, size.d)
 		values, weights := random(size.b, size.n, size.k, size.d), random(size.b, size.n, size.s, size.d)
-		d := &decoder{gradients: true}
+		d := &decoder{products: make(map[*Node]product)}
 		compareGraphs(t, attend(d.queryKeyScores, d.weightedValues), plain,
 			[]*tensors.Tensor{queries, keys, values, weights},
 			"scores", "mixed", "gradient of queries", "gradient of keys", "gradient of values")
@@ -37,21 +37,22 @@ func TestAttentionProductsHaveTheGradientsOfPlainProducts(t *testing.T) {
 
 // A product with a weight has the gradients of the graph library's own product, whichever side is the wider.
 func TestProductsWithWeightsHaveTheGradientsOfPlainProducts(t *testing.T) {
-	project := func(multiply func(x, weight *Node) *Node) func([]*Node) []*Node {
-		return func(in []*Node) []*Node {
-			y := multiply(in[0], in[1])
-			loss := ReduceAllSum(Mul(Mul(y, y), in[2]))
-			return append([]*Node{y}, Gradient(loss, in[0], in[1])...)
-		}
+	ours := func(in []*Node) []*Node {
+		d := &decoder{products: make(map[*Node]product)}
+		y := d.matmul(in[0], in[1])
+		grads, _ := d.gradient(ReduceAllSum(Mul(Mul(y, y), in[2])), in[:2], y)
+		return append([]*Node{y}, grads...)
 	}
-	plain := project(func(x, weight *Node) *Node { return DotGeneral(x, []int{2}, nil, weight, []int{1}, nil) })
+	plain := func(in []*Node) []*Node {
+		y := DotGeneral(in[0], []int{2}, nil, in[1], []int{1}, nil)
+		return append([]*Node{y}, Gradient(ReduceAllSum(Mul(Mul(y, y), in[2])), in[:2]...)...)
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct{ b, s, in, out int }{{1, 1, 3, 2}, {2, 5, 3, 7}, {2, 5, 7, 3}, {3, 4, 6, 6},
 		{130, 10, 64, 80}, {130, 10, 80, 64}} {
-		x, weight := randomTensor(r, c.b, c.s, c.in), randomTensor(r, c.out, c.in)
-		d := &decoder{gradients: true}
-		compareGraphs(t, project(d.matmul), plain, []*tensors.Tensor{x, weight, randomTensor(r, c.b, c.s, c.out)},
-			"product", "gradient of rows", "gradient of the weight")
+		inputs := []*tensors.Tensor{randomTensor(r, c.b, c.s, c.in), randomTensor(r, c.out, c.in),
+			randomTensor(r, c.b, c.s, c.out)}
+		compareGraphs(t, ours, plain, inputs, "product", "gradient of rows", "gradient of the weight")
 	}
 }
 
