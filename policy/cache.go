@@ -62,6 +62,38 @@ func roundSlots(n int) int {
 	return size
 }
 
+// repeat gives every row what a cache of one row holds, and clears that.
+func (c *cache) repeat(one *cache) error {
+	list, err := c.allocate(one.slots)
+	if err != nil {
+		return err
+	}
+	for i, from := range one.tensors {
+		if err := copyData(list[i], from, func(to, from []float32) {
+			for len(to) > 0 {
+				to = to[copy(to, from):]
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	c.tensors, c.bias, c.slots, c.next = list, slices.Repeat(one.bias, c.rows), one.slots, one.next
+	for i := range c.lengths {
+		c.lengths[i] = one.lengths[0]
+	}
+	one.clear()
+	return nil
+}
+
+// copyData calls do with the data of two tensors, to write the first.
+func copyData(to, from *tensors.Tensor, do func(to, from []float32)) error {
+	var inner error
+	err := tensors.ConstFlatData(from, func(data []float32) {
+		inner = tensors.MutableFlatData(to, func(flat []float32) { do(flat, data) })
+	})
+	return errors.Join(err, inner)
+}
+
 // allocate returns zeroed keys and values in the backend's own memory, where it reuses what clear returned.
 func (c *cache) allocate(slots int) ([]*tensors.Tensor, error) {
 	config := c.model.config
@@ -99,11 +131,7 @@ func (c *cache) resize(slots int) error {
 		return err
 	}
 	for i, from := range c.tensors {
-		var inner error
-		err := tensors.ConstFlatData(from, func(old []float32) {
-			inner = tensors.MutableFlatData(grown[i], func(flat []float32) { c.pack(flat, old, slots, stretches) })
-		})
-		if err := errors.Join(err, inner); err != nil {
+		if err := copyData(grown[i], from, func(to, old []float32) { c.pack(to, old, slots, stretches) }); err != nil {
 			return err
 		}
 		if err := from.FinalizeAll(); err != nil {

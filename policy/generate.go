@@ -1,11 +1,15 @@
 package policy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/reprise-rl/reprise/option"
@@ -268,12 +272,15 @@ func (g *Generation) Close() { g.cache.clear() }
 const lookahead = 64
 
 // step runs the tokens that rows have and the cache lacks. It returns the logits [B, Vocab] after each row's last token
-// and, with a value head, the values [B] there.
+// and, with a value head, the values [B] there; or of one row, if they are those of all.
 func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error) {
 	if g.recompute && g.version != w.Version {
 		g.cache.clear()
 	}
 	g.version = w.Version
+	if g.readAlike() {
+		return g.readOnce(w)
+	}
 	c, err := g.nextPass()
 	if err != nil {
 		return nil, nil, err
@@ -294,6 +301,33 @@ func (g *Generation) step(w *Weights) (logits, values *tensors.Tensor, err error
 	}
 	g.cache.tensors = out
 	return logits, values, nil
+}
+
+// readAlike reports whether the next pass reads the same prompt for every row, as it does for a group.
+func (g *Generation) readAlike() bool {
+	if g.cache.tensors != nil || len(g.rows) == 1 {
+		return false
+	}
+	first := &g.rows[0]
+	for i := range g.rows {
+		row := &g.rows[i]
+		if row.Done || len(row.Tokens) > row.Prompt || !slices.Equal(row.Tokens, first.Tokens) ||
+			!slices.EqualFunc(row.Images, first.Images, bytes.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+// readOnce is step for rows of one prompt: it reads the prompt in one row, whose keys and values all rows get. The
+// logits and values that it returns are of all rows.
+func (g *Generation) readOnce(w *Weights) (logits, values *tensors.Tensor, err error) {
+	one := g.model.newGeneration(1)
+	one.rows[0] = g.rows[0]
+	if logits, values, err = one.step(w); err == nil {
+		err = g.cache.repeat(one.cache)
+	}
+	return logits, values, err
 }
 
 // pass runs the decode program on the chunk and the cache, in which it first reserves soon more slots than the chunk
@@ -355,13 +389,17 @@ func (g *Generation) nextPass() (passInput, error) {
 }
 
 // roundPass rounds the length of a pass so that few are compiled. Answers between turns come at any length and with
-// each size of the cache, so short ones are rounded more coarsely than first passes.
+// each size of the cache, so short ones are rounded more coarsely than first passes. The backend multiplies four tokens
+// at once, and takes longer for each that is left over.
 func (g *Generation) roundPass(n int) int {
 	switch {
 	case n == 1 && g.cache.tensors != nil:
 		return 1
 	case g.cache.tensors != nil && n <= 32:
 		return (n + 3) / 4 * 4
+	}
+	if len(g.rows)%2 != 0 { // lengths are even
+		n = (n + 3) / 4 * 4
 	}
 	return roundLength(n, n+g.model.config.MaxPositionEmbeddings)
 }
@@ -381,7 +419,7 @@ func (g *Generation) fill(c passInput, i int) error {
 	return c.images.add(i, at, row.Tokens[from:to], row.Mask[from:to], row.Images[done:])
 }
 
-// draw draws a token for every row that is not Done, from the logits [B, Vocab] and values [B] of a step.
+// draw draws a token for every row that is not Done, from the logits and values of a step.
 func (g *Generation) draw(logits, values *tensors.Tensor, v rollout.Version) error {
 	var rowValues []float32
 	if values != nil {
@@ -408,13 +446,14 @@ func (g *Generation) drawTokens(logits, values []float32, v rollout.Version) err
 		if row.Done {
 			continue
 		}
-		token, logprob, nucleus, err := row.drawing.sampler.draw(logits[i*vocab:(i+1)*vocab], row.rng)
+		at := i % (len(logits) / vocab) // 0 if all rows have the logits of one
+		token, logprob, nucleus, err := row.drawing.sampler.draw(logits[at*vocab:(at+1)*vocab], row.rng)
 		if err != nil {
 			return fmt.Errorf("row %d: %w", i, err)
 		}
 		row.addToken(token, 1, logprob, nucleus, v)
 		if values != nil {
-			row.Values = append(row.Values, values[i])
+			row.Values = append(row.Values, values[at])
 		}
 		switch {
 		case row.drawing.stop[token] || row.drawing.ends != nil && row.drawing.ends(row.Tokens[row.Turn:]):
@@ -437,8 +476,10 @@ func (m *Model) decodeGraph(in []*Node) []*Node {
 		at.images, rest = d.imageNodesOf(rest), rest[2:]
 	}
 	at.cache = rest
-	hidden, cache := d.forward(tokens, at)
-	last := SliceAxis(hidden, 1, AxisRange(length-1, length)) // [B, 1, Hidden]
+	if length > 1 {
+		at.wanted = MulScalar(Ones(tokens.Graph(), shapes.Make(dtypes.Int32, batch, 1)), length-1)
+	}
+	last, cache := d.forward(tokens, at) // [B, 1, Hidden]
 	out := []*Node{d.logits(Reshape(last, batch, m.config.HiddenSize))}
 	if v := d.values(last); v != nil {
 		out = append(out, Reshape(v, batch))

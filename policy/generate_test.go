@@ -488,3 +488,27 @@ func TestRowsThatAreReplacedAreThoseOfEachAlone(t *testing.T) {
 		})
 	}
 }
+
+// The rows of a group read their prompt in a pass of one row, and are what they would be had each read it.
+func TestAGroupReadsItsPromptOnce(t *testing.T) {
+	for _, name := range []string{"tied", "grouped queries"} {
+		c := architectures()[name]
+		c.ValueHead = true
+		m := newOwnModel(t, c)
+		w := randomWeights(t, m, 121)
+		g := begin(t, m, slices.Repeat([][]int32{{1, 2, 3, 4, 5, 6, 7}}, 5), Sampling{Temperature: 1, MaxTokens: 9})
+		proceed(t, g, w, 0)
+		for _, r := range g.Rows() {
+			checkRow(t, m, w, r, 1)
+		}
+		for d := range m.decode.compiled {
+			if (d.length > 1) != (d.rows == 1) {
+				t.Errorf("%s: a pass of %d rows x %d tokens: want the prompt in one row, and one token of all others", name,
+					d.rows, d.length)
+			}
+		}
+		if slices.Equal(g.rows[0].Tokens, g.rows[1].Tokens) && slices.Equal(g.rows[0].Tokens, g.rows[2].Tokens) {
+			t.Errorf("%s: rows with streams of their own wrote the same", name)
+		}
+	}
+}

@@ -89,6 +89,7 @@ func (l *Learner) passArgs(p *pass) []any {
 // and with LogitGradients the norms of the gradients by logits.
 func (l *Learner) gradientGraph(in []*Node) []*Node {
 	d, rest := l.model.split(in)
+	d.products = make(map[*Node]product)
 	params := len(in) - len(rest)
 	next := func() *Node {
 		n := rest[0]
@@ -127,19 +128,18 @@ func (l *Learner) gradientGraph(in []*Node) []*Node {
 		inputs.Anchor = StopGradient(scores.logprobs)
 	}
 	out := l.options.Objective.Loss(inputs)
-	grads := Gradient(out.Loss, append(slices.Clone(in[:params]), scores.logits)...)
-	logitGradient := grads[params]
+	grads, logitGradient := d.gradient(out.Loss, in[:params], scores.logits)
 	for i := range sofar {
 		grads[i] = Add(sofar[i], grads[i])
 	}
-	grads = append(grads[:params], out.Sums, out.Rows)
+	grads = append(grads, out.Sums, out.Rows)
 	if l.options.LogitGradients {
 		grads = append(grads, logitGradientNorms(logitGradient, inputs.Rollouts, inputs.Weight))
 	}
 	return grads
 }
 
-// logitGradientNorms returns Feedback.GradNorm [B] from the loss's gradient by the logits [B, S-1, V], see
+// logitGradientNorms returns Feedback.GradNorm [B] from the loss's gradient by scoreNodes.logits, see
 // [Learning.LogitGradients]. It scales before it squares, because the squares would underflow at small weights.
 func logitGradientNorms(gradient, rollouts, weight *Node) *Node {
 	scaled := Mul(gradient, Reshape(Div(rollouts, weight), -1, 1, 1))

@@ -45,7 +45,7 @@ func NewModel(c hf.Config) (*Model, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	backend, err := openBackend()
+	backend, err := openBackend(c)
 	if err != nil {
 		return nil, err
 	}
@@ -66,20 +66,28 @@ func (m *Model) split(in []*Node) (*decoder, []*Node) {
 	return newDecoder(m.config, in[:n]), in[n:]
 }
 
-// openBackend opens the pure-Go backend with operations in sequence and goroutines without limit. Sums then run in one
-// order whatever GOMAXPROCS is, and concurrent calls cannot wait for each other's workers (the default pool can
-// deadlock). Several calls at once run in parallel.
+// splitParameters is the size of a model from which on the backend splits an operation among goroutines. With fewer
+// parameters an operation takes microseconds, and starting goroutines for it costs more processor time than it saves.
+const splitParameters = 1 << 20
+
+// openBackend opens the pure-Go backend with operations in sequence, and with goroutines within an operation without
+// limit, or none for a small model. Sums then run in one order whatever GOMAXPROCS is, and concurrent calls cannot wait
+// for each other's workers (the default pool can deadlock). Several calls at once run in parallel.
 //
 // The backend's own option for unlimited goroutines, "parallelism=-1", prints to standard output, where programs expect
 // our JSON. Its exported field does the same silently, but is in an internal type that only reflection reaches.
-func openBackend() (compute.Backend, error) {
+func openBackend(c hf.Config) (compute.Backend, error) {
 	backend, err := gobackend.New("ops_sequential")
 	if err != nil {
 		return nil, fmt.Errorf("open the Go backend: %w", err)
 	}
+	goroutines := -1 // without limit
+	if c.Parameters() < splitParameters {
+		goroutines = 0
+	}
 	if workers := reflect.ValueOf(backend).Elem().FieldByName("Workers"); workers.IsValid() {
 		if limit := workers.MethodByName("SetMaxParallelism"); limit.IsValid() {
-			limit.Call([]reflect.Value{reflect.ValueOf(-1)})
+			limit.Call([]reflect.Value{reflect.ValueOf(goroutines)})
 			return backend, nil
 		}
 	}
@@ -90,6 +98,7 @@ func openBackend() (compute.Backend, error) {
 // dims tells the shapes of a program's inputs apart. Everything else follows from the architecture.
 type dims struct {
 	rows, length, slots int
+	scored              int  // tokens of a row; 0: all
 	restricted          bool // the program takes a sampling mask
 }
 

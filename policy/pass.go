@@ -66,6 +66,7 @@ func (p *pass) set(i int, d rollout.Draw, keep bool) error {
 	if keep {
 		p.keep[i] = 1
 	}
+	p.scoreMasked(i, r.Mask)
 	return errors.Join(p.images.add(i, 0, r.Tokens, r.Mask, r.Images), p.restrict(i, r.SamplingMask))
 }
 
@@ -136,6 +137,11 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 			}
 			p := l.model.newPass(rows, length)
 			p.at, order = order[:min(rows, len(order))], order[min(rows, len(order)):]
+			most := 0
+			for _, at := range p.at {
+				most = max(most, int(countPolicyTokens(b.Draws[at].Rollout)))
+			}
+			p.scoreAtMost(most)
 			for j, at := range p.at {
 				d := b.Draws[at]
 				p.draws = append(p.draws, d)

@@ -412,3 +412,55 @@ func TestALearnerThatKeepsNoScoresTakesTheSameSteps(t *testing.T) {
 		}
 	}
 }
+
+// A learner scores the tokens of its rollouts' policies and no others, and those as well as if it scored all.
+func TestOnlyTheTokensOfThePolicyAreScored(t *testing.T) {
+	for _, name := range []string{"llama", "grouped queries", "biases"} {
+		m := newTestModel(t, architectures()[name])
+		w := randomWeights(t, m, 91)
+		rng := rollout.Stream(91, "test/scored", 0)
+		masks := [][]uint8{{0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0}, {0, 1, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}
+		few, all := m.newText(4, 12), m.newText(4, 12) // the last row is padding
+		few.scoreAtMost(3)
+		if few.scored.most != 4 {
+			t.Fatalf("%d tokens of a row are scored, want 3, rounded to 4", few.scored.most)
+		}
+		for i, mask := range masks {
+			tokens := randomTokens(rng, len(mask), m.config.VocabSize)
+			copy(few.tokens[i*12:], tokens)
+			copy(all.tokens[i*12:], tokens)
+			few.scoreMasked(i, mask)
+			few.temperature[i], all.temperature[i] = 0.7, 0.7
+		}
+		got, err := m.scoreText(w, few)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := m.scoreText(w, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			for j := range 12 {
+				var logprob, entropy float64
+				if i < len(masks) && j < len(masks[i]) && masks[i][j] == 1 {
+					logprob, entropy = float64(want.Logprobs[i*12+j]), float64(want.Entropy[i*12+j])
+				}
+				near(t, fmt.Sprintf("%s: log-prob of token %d of row %d", name, j, i), got.Logprobs[i*12+j], logprob, 1e-5)
+				near(t, fmt.Sprintf("%s: entropy of token %d of row %d", name, j, i), got.Entropy[i*12+j], entropy, 1e-5)
+			}
+		}
+	}
+}
+
+// To score nearly all tokens costs as much as to score all.
+func TestNearlyAllTokensAreNotPickedOneByOne(t *testing.T) {
+	m := newTestModel(t, architectures()["llama"])
+	for most, want := range map[int]int{0: 2, 1: 2, 7: 8, 8: 8, 9: 0, 11: 0} {
+		x := m.newText(2, 12)
+		x.scoreAtMost(most)
+		if x.scored.most != want {
+			t.Errorf("of rows with %d of 11 tokens to score, %d are picked, want %d", most, x.scored.most, want)
+		}
+	}
+}

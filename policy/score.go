@@ -91,6 +91,38 @@ type text struct {
 	temperature         []float32 // [rows]
 	images              *imageInputs
 	allowed             []bool // [rows, length, vocab] ids that a token's softmax is over; nil: all
+	scored              scored
+}
+
+// scored says which tokens of a text are scored, so that nothing is computed that only others need.
+type scored struct {
+	most   int     // tokens of a row, at most; 0: all tokens are scored
+	before []int32 // [rows, most] positions before the scored tokens of each row, then 0
+	place  []int32 // [rows, length] 1 + the index of a scored token in before; 0 for other tokens, whose score is 0
+}
+
+// scoreAtMost limits what is scored to n tokens of a row at most, if that is worth while.
+func (t *text) scoreAtMost(n int) {
+	n = roundLength(max(n, 1), t.length-1)
+	if 4*n > 3*(t.length-1) {
+		return
+	}
+	t.scored = scored{most: n, before: make([]int32, t.rows*n), place: make([]int32, t.rows*t.length)}
+}
+
+// scoreMasked marks the tokens of row i whose mask is 1 as scored.
+func (t *text) scoreMasked(i int, mask []uint8) {
+	if t.scored.most == 0 {
+		return
+	}
+	next := i * t.scored.most
+	for j, m := range mask {
+		if m == 1 && j > 0 {
+			t.scored.before[next] = int32(j - 1)
+			next++
+			t.scored.place[i*t.length+j] = int32(next)
+		}
+	}
 }
 
 // newText returns rows of padding at temperature 1.
@@ -125,7 +157,9 @@ func (t *text) restrict(i int, lists rollout.IDLists) error {
 }
 
 // dims returns the shapes of a program that scores the rows.
-func (t *text) dims() dims { return dims{rows: t.rows, length: t.length, restricted: t.allowed != nil} }
+func (t *text) dims() dims {
+	return dims{rows: t.rows, length: t.length, scored: t.scored.most, restricted: t.allowed != nil}
+}
 
 // perRow makes a tensor [rows], perToken one [rows, length].
 func (t *text) perRow(x []float32) any { return tensors.FromFlatDataAndDimensions(x, t.rows) }
@@ -142,6 +176,10 @@ func (t *text) args() []any {
 // lastArgs returns the last arguments of a program that scores the rows, which [decoder.score] takes.
 func (t *text) lastArgs() []any {
 	args := t.images.args()
+	if n := t.scored.most; n > 0 {
+		args = append(args, tensors.FromFlatDataAndDimensions(t.scored.before, t.rows, n),
+			tensors.FromFlatDataAndDimensions(t.scored.place, t.rows, t.length))
+	}
 	if t.allowed != nil {
 		args = append(args, tensors.FromFlatDataAndDimensions(t.allowed, t.rows, t.length, t.vocab))
 	}
@@ -181,7 +219,8 @@ func (m *Model) scoreGraph(in []*Node) []*Node {
 
 // scoreNodes is a Score in a graph. Nothing precedes a row's first token, so entry 0 is 0.
 type scoreNodes struct {
-	logits   *Node // [B, S-1, V] before the temperature: entry t is of token t+1
+	// [B, S-1, V] before the temperature, of which entry t is of token t+1, or [B, Q, V] of the scored tokens
+	logits   *Node
 	logprobs *Node // [B, S] of the tokens at the temperature
 	entropy  *Node // [B, S] of the distributions that the tokens were drawn from
 	values   *Node // [B, S] of the critic, before the tokens; nil without a value head
@@ -190,12 +229,28 @@ type scoreNodes struct {
 // score scores tokens [B, S] at temperature [B]. Rows are padded on the right. last are the nodes of text.lastArgs.
 func (d *decoder) score(tokens, temperature *Node, last []*Node) scoreNodes {
 	images := d.imageNodesOf(last)
+	last = last[d.imageInputs():]
 	batch, length := tokens.Shape().Dim(0), tokens.Shape().Dim(1)
-	hidden, _ := d.forward(SliceAxis(tokens, 1, AxisRange(0, length-1)), placement{images: images.first(length - 1)})
+	next := ExpandAxes(SliceAxis(tokens, 1, AxisRange(1, length)), -1) // [B, S-1, 1]
+	after := func(x *Node) *Node {
+		return Concatenate([]*Node{Zeros(x.Graph(), shapes.Make(dtypes.Float32, batch, 1)), x}, 1)
+	}
+	choose := func(x *Node) *Node { return x }
+	at := placement{images: images.first(length - 1)}
+	if len(last) >= 2 {
+		before, place := last[0], last[1]
+		last = last[2:]
+		at.wanted, choose = before, func(x *Node) *Node { return pick(x, before) }
+		after = func(x *Node) *Node {
+			zero := Zeros(x.Graph(), shapes.Make(dtypes.Float32, 1))
+			return Gather(Concatenate([]*Node{zero, Reshape(x, -1)}, 0), ExpandAxes(place, -1))
+		}
+	}
+	hidden, _ := d.forward(SliceAxis(tokens, 1, AxisRange(0, length-1)), at)
 	logits := d.logits(hidden)
 	scaled := Div(logits, Reshape(temperature, batch, 1, 1)) // [B, S-1, V]
-	if n := d.imageInputs(); len(last) > n {
-		allowed := SliceAxis(last[n], 1, AxisRange(1, length))
+	if len(last) > 0 {
+		allowed := choose(SliceAxis(last[0], 1, AxisRange(1, length)))
 		scaled = Where(allowed, scaled, MulScalar(OnesLike(scaled), masked))
 	}
 	shifted := Sub(scaled, StopGradient(ReduceAndKeep(scaled, ReduceMax, -1)))
@@ -203,14 +258,11 @@ func (d *decoder) score(tokens, temperature *Node, last []*Node) scoreNodes {
 	sum := ReduceSum(e, -1)
 	logSum := Log(sum)
 
-	next := ExpandAxes(SliceAxis(tokens, 1, AxisRange(1, length)), -1)
 	vocabulary := Iota(tokens.Graph(), shapes.Make(dtypes.Int32, 1, 1, d.VocabSize), 2)
-	chosen := Equal(BroadcastToDims(next, shifted.Shape().Dimensions...), BroadcastToDims(vocabulary,
+	chosen := Equal(BroadcastToDims(choose(next), shifted.Shape().Dimensions...), BroadcastToDims(vocabulary,
 		shifted.Shape().Dimensions...))
 	logprobs := Sub(ReduceSum(Where(chosen, shifted, ZerosLike(shifted)), -1), logSum)
 	entropy := Sub(logSum, Div(ReduceSum(Mul(e, shifted), -1), sum))
-	zero := Zeros(tokens.Graph(), shapes.Make(dtypes.Float32, batch, 1))
-	after := func(x *Node) *Node { return Concatenate([]*Node{zero, x}, 1) }
 	s := scoreNodes{logits: logits, logprobs: after(logprobs), entropy: after(entropy)}
 	if v := d.values(hidden); v != nil {
 		s.values = after(v)
