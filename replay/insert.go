@@ -330,6 +330,13 @@ func (t *Table) shardOfGroup(g int) int {
 // addToShards numbers the groups and rollouts and adds them to their shards.
 func (t *Table) addToShards(a *arrivals) {
 	next := 0
+	if t.options.Entry == EnterMax { // all enter at the largest base, so each shard sees all of them before any enters
+		for g, n := range a.sizes {
+			t.shards[t.shardOfGroup(g)].do(func(s *shard) { s.seeBases(a, next, next+n) })
+			next += n
+		}
+		next = 0
+	}
 	for _, n := range a.sizes {
 		s := t.shards[t.shardOfGroup(0)]
 		t.lastGroup++

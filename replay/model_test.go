@@ -29,6 +29,7 @@ type model struct {
 	largest []float64    // base known, by shard
 	leases  []*modelLease
 
+	refused                       uint64
 	acknowledged, returned, drawn uint64
 	staleness, meanStaleness      rollout.Histogram
 	since                         rollout.Histogram
@@ -114,19 +115,42 @@ func (m *model) evict(u *modelUnit, why rollout.Cause) {
 	m.evicted[why] += uint64(len(u.items))
 }
 
-// room tells whether a queue can take a group.
-func (m *model) room(g rollout.Group) bool {
-	held, heldBytes := count(m.present(m.groups % m.o.Shards))
-	more, moreBytes := count(m.split(g))
-	return held+more <= m.o.shardCapacity() && heldBytes+moreBytes <= m.o.shardBytes()
+// room tells whether a queue can take groups, and whether it could if it were empty.
+func (m *model) room(groups []rollout.Group) (fits, ever bool) {
+	fits, ever = true, true
+	for shard := range m.o.Shards {
+		more, moreBytes := 0, int64(0)
+		for i, g := range groups {
+			if (m.groups+i)%m.o.Shards == shard {
+				n, bytes := count(m.split(g))
+				more, moreBytes = more+n, moreBytes+bytes
+			}
+		}
+		held, heldBytes := count(m.present(shard))
+		ever = ever && more <= m.o.shardCapacity() && moreBytes <= m.o.shardBytes()
+		fits = fits && held+more <= m.o.shardCapacity() && heldBytes+moreBytes <= m.o.shardBytes()
+	}
+	return fits, ever
 }
 
 // insert returns how many IDs it gave.
-func (m *model) insert(g rollout.Group) (ids int) {
-	shard := m.groups % m.o.Shards
-	m.groups++
-	for _, u := range m.split(g) {
-		u.shard, u.group, u.present = shard, m.groups, true
+func (m *model) insert(groups ...rollout.Group) (ids int) {
+	var units []*modelUnit
+	for _, g := range groups {
+		for _, u := range m.split(g) {
+			u.shard, u.group = m.groups%m.o.Shards, m.groups+1
+			units = append(units, u)
+			for _, it := range u.items {
+				it.base = m.own(it)
+				if !m.tooOld(u) {
+					m.largest[u.shard] = max(m.largest[u.shard], it.base)
+				}
+			}
+		}
+		m.groups++
+	}
+	for _, u := range units {
+		u.present = true
 		m.all = append(m.all, u)
 		ids += len(u.items)
 		for _, it := range u.items {
@@ -137,26 +161,20 @@ func (m *model) insert(g rollout.Group) (ids int) {
 			m.evict(u, rollout.EvictedByStaleness)
 			continue
 		}
-		m.enter(u)
-		m.retain(shard)
+		if m.o.Entry == EnterMax {
+			m.enterAtMax(u)
+		}
+		m.retain(u.shard)
 	}
 	return ids
 }
 
-// enter gives a unit's rollouts their bases.
-func (m *model) enter(u *modelUnit) {
-	p := &m.o
-	if p == nil {
-		return
-	}
+// enterAtMax gives a unit's rollouts the largest base that its shard has seen, those of the same insertion included.
+func (m *model) enterAtMax(u *modelUnit) {
 	for _, it := range u.items {
-		it.base = m.own(it)
-		m.largest[u.shard] = max(m.largest[u.shard], it.base)
-		if p.Entry == EnterMax {
-			it.atMax, it.base = true, m.largest[u.shard]
-			if it.base <= p.PriorityEpsilon {
-				it.base = 1
-			}
+		it.atMax, it.base = true, m.largest[u.shard]
+		if it.base <= m.o.PriorityEpsilon {
+			it.base = 1
 		}
 	}
 }
@@ -357,7 +375,7 @@ func (m *model) rebase(id rollout.ID, base func(it *modelItem) float64) bool {
 func (m *model) stats() rollout.Stats {
 	s := rollout.Stats{
 		Version: m.version, Inserted: uint64(m.items), InsertedGroups: uint64(m.groups), Evicted: m.evicted,
-		Drawn: m.drawn, Acknowledged: m.acknowledged, Returned: m.returned,
+		Refused: m.refused, Drawn: m.drawn, Acknowledged: m.acknowledged, Returned: m.returned,
 		Staleness: m.staleness, MeanStaleness: m.meanStaleness, SinceLastUse: m.since,
 	}
 	for _, u := range m.all {
@@ -868,22 +886,35 @@ func (tr *trial) insert() {
 		}
 		return
 	}
-	fits := !tr.model.o.Sampler.Consumes() || tr.model.room(g)
-	was, _ := json.Marshal(g)
-	ids, err := tr.table.Insert(ctx, g)
-	ids2, err2 := tr.twin.Insert(ctx, g)
+	insertion := []rollout.Group{g}
+	for tr.random.IntN(3) == 0 {
+		insertion = append(insertion, tr.someGroup())
+	}
+	fits, ever := true, true
+	if tr.model.o.Sampler.Consumes() {
+		fits, ever = tr.model.room(insertion)
+	}
+	was, _ := json.Marshal(insertion)
+	ids, err := tr.table.Insert(ctx, insertion...)
+	ids2, err2 := tr.twin.Insert(ctx, insertion...)
 	tr.same(ids, ids2, err, err2)
 	if fits {
 		tr.must(err)
 		last := tr.model.items
-		if n := tr.model.insert(g); len(ids) != n || ids[0] != rollout.ID(last+1) || ids[n-1] != rollout.ID(last+n) {
+		if n := tr.model.insert(insertion...); len(ids) != n || ids[0] != rollout.ID(last+1) || ids[n-1] != rollout.ID(last+n) {
 			tr.t.Fatalf("%d rollouts after %d got the ids %v", n, last, ids)
 		}
-		if is, _ := json.Marshal(g); string(is) != string(was) {
+		if is, _ := json.Marshal(insertion); string(is) != string(was) {
 			tr.t.Fatalf("insertion changed %s to %s", was, is)
 		}
-	} else if !errors.Is(err, rollout.ErrFull) {
-		tr.t.Fatalf("an insertion into a full queue gave %v", err)
+	} else if ever && !errors.Is(err, rollout.ErrFull) || !ever && !errors.Is(err, rollout.ErrInvalid) {
+		tr.t.Fatalf("an insertion into a full queue gave %v; into an empty one it would fit: %v", err, ever)
+	}
+	if !ever {
+		for _, g := range insertion {
+			n, _ := count(tr.model.split(g))
+			tr.model.refused += uint64(n)
+		}
 	}
 }
 

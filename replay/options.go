@@ -188,7 +188,9 @@ type Entry string
 // The entries.
 const (
 	EnterOwn Entry = "own" // their own
-	// the largest the shard has known, 1 before any (Schaul et al. 2016), until EntryUntil
+	// the largest base, not decayed, that the shard has seen so far, until EntryUntil (Schaul et al. 2016, algorithm 1).
+	// Seen are the bases of reports and the own bases of all rollouts that entered, those of the same insertion
+	// included: so all rollouts of an insertion enter a shard alike. 1 while none was above PriorityEpsilon.
 	EnterMax Entry = "max"
 )
 

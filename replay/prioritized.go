@@ -32,7 +32,7 @@ type prioritized struct {
 	tree    sumtree.Tree
 	bases   []float64 // by slot: above 0 where the unit can be drawn, else with the sign turned
 	count   int       // drawable units
-	largest float64   // largest base seen so far
+	largest float64   // largest base seen so far, of rollouts that entered and of reports
 	changed []int32   // units with new bases, until reweigh
 
 	// The least weight, for weights normalised by table; nil otherwise. It holds logarithms, which cannot underflow, in
@@ -68,12 +68,16 @@ func (p *prioritized) add(s int32) {
 	p.weigh(s)
 }
 
-// enter gives a new rollout its base, before its unit is added.
+// see notes a base, of which the largest is that of entries at the maximum.
+func (p *prioritized) see(base float64) { p.largest = max(p.largest, base) }
+
+// enter gives a new rollout its base, before its unit is added. With entry max it is the largest seen, which includes
+// those of all rollouts of its insertion: see Table.addToShards.
 func (p *prioritized) enter(s int32, base float64) {
 	for int(s) >= len(p.bases) {
 		p.bases = append(p.bases, 0)
 	}
-	p.largest = max(p.largest, base)
+	p.see(base)
 	if p.o.Entry == EnterMax {
 		base = p.largest
 		// nothing is known: with the least, those that enter now would hardly be drawn later
@@ -115,7 +119,7 @@ func (p *prioritized) prefetchBases(slots []int32) float64 {
 
 // report gives a rollout a new base. Its unit keeps its weight until reweigh.
 func (p *prioritized) report(s int32, base float64) {
-	p.largest = max(p.largest, base)
+	p.see(base)
 	p.store.items[s].clear(atMax)
 	p.bases[s] = math.Copysign(base, p.bases[s])
 	if p.bases[s] > 0 {

@@ -372,6 +372,51 @@ func TestRolloutsEnterAtTheLargestBaseUntilReported(t *testing.T) {
 	}
 }
 
+func TestAllRolloutsOfAnInsertionEnterAtTheLargestBaseSeen(t *testing.T) {
+	p := prioritizedOptions()
+	p.PriorityBase, p.Entry = BaseReward, EnterMax
+	for _, c := range []struct {
+		name  string
+		o     Options
+		ahead []rollout.Group // inserted before
+		group []rollout.Group
+		want  []float64 // bases, less epsilon
+	}{
+		{"the first of an insertion above the maximum", Options{}, nil,
+			[]rollout.Group{group(0, 0.25, 0.5)}, []float64{0.5, 0.5}},
+		{"a group before that of the maximum", Options{}, []rollout.Group{group(0, 0.125)},
+			[]rollout.Group{group(0, 0.25, 0.375), group(0, 0.5, 0.4375)}, []float64{0.125, 0.5, 0.5, 0.5, 0.5}},
+		{"below what was seen before", Options{}, []rollout.Group{group(0, 3)},
+			[]rollout.Group{group(0, 0.25, 0.5)}, []float64{3, 3, 3}},
+		{"each shard apart", Options{Shards: 2}, nil,
+			[]rollout.Group{group(0, 0.25), group(0, 0.5), group(0, 0.4375), group(0, 0.375)},
+			[]float64{0.4375, 0.4375, 0.5, 0.5}}, // Held lists shard after shard
+		{"one that is too old does not enter", Options{MaxStaleness: 3}, nil,
+			[]rollout.Group{group(9, 0.25), group(0, 0.5)}, []float64{0.25}},
+		{"a unit of which one is too old does not enter", Options{MaxStaleness: 3, Unit: UnitGroup, GroupSize: 2}, nil,
+			[]rollout.Group{group(9, 0.25, 0.375), {Size: 2, Rollouts: []*rollout.Rollout{group(9, 0.75).Rollouts[0],
+				group(0, 0.125).Rollouts[0]}}}, []float64{0.375, 0.375}},
+	} {
+		c.o.Capacity = 16
+		table := mustNew(t, withPriorities(p, c.o))
+		if err := table.Advance(ctx, 9); err != nil {
+			t.Fatal(err)
+		}
+		for _, insertion := range [][]rollout.Group{c.ahead, c.group} {
+			if _, err := table.Insert(ctx, insertion...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var bases []float64
+		for _, h := range table.Inspect().Held() {
+			bases = append(bases, h.Base-p.PriorityEpsilon)
+		}
+		if !alike(bases, c.want...) {
+			t.Errorf("%s: the bases are %v, want %v", c.name, bases, c.want)
+		}
+	}
+}
+
 func TestReportsAreCheckedAndThoseOfTheEvictedCounted(t *testing.T) {
 	for _, kind := range []Sampler{Prioritized, Distinct} {
 		table := mustNew(t, Options{Capacity: 2, Sampler: kind})

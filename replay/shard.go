@@ -101,10 +101,9 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 	s.counts.Inserted += uint64(to - from)
 	first, last := none, none
 	together := s.units == groups
-	tooOld := func(it item) bool { return s.ages != nil && int64(it.Version) < s.oldest(s.version) }
-	allTooOld := together && slices.ContainsFunc(a.items[from:to], tooOld)
+	allTooOld := together && slices.ContainsFunc(a.items[from:to], s.tooOld)
 	for i := from; i < to; i++ {
-		if allTooOld || tooOld(a.items[i]) {
+		if allTooOld || s.tooOld(a.items[i]) {
 			s.counts.evicted(byStaleness, 0)
 			continue
 		}
@@ -126,6 +125,22 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 		s.open(first)
 	}
 }
+
+// seeBases lets sampler prioritized see the bases of a group before it is added, but not of rollouts that will not
+// enter because they are too old.
+func (s *shard) seeBases(a *arrivals, from, to int) {
+	if s.units == groups && slices.ContainsFunc(a.items[from:to], s.tooOld) {
+		return
+	}
+	for i := from; i < to; i++ {
+		if !s.tooOld(a.items[i]) {
+			s.prioritized.see(a.bases[i])
+		}
+	}
+}
+
+// tooOld reports whether a new rollout is staler than the table allows.
+func (s *shard) tooOld(it item) bool { return s.ages != nil && int64(it.Version) < s.oldest(s.version) }
 
 // open makes a new unit drawable.
 func (s *shard) open(slot int32) {

@@ -54,6 +54,7 @@ type Protocol struct {
 	Name     string
 	Task     string
 	Target   float64 // in (0, 1]
+	Batch    int     // rollouts of a batch of the baseline, for the statement; 0: it does not tell
 	Baseline []SeedEvals
 	Replay   []SeedEvals // the same seeds
 }
@@ -86,7 +87,7 @@ func NewCompare(p Protocol) (*Compare, error) {
 	c.Ratio, c.RatioBusy = ratio(byCompute), ratio(byComputeBusy)
 	c.RatioAll, c.RatioClock = ratio(byComputeAll), ratio(byClock)
 	c.Claim = c.Ratio.Seeds >= ClaimRuns
-	c.Statement = c.statement()
+	c.Statement = c.statement(p.Batch)
 	return c, nil
 }
 
@@ -144,8 +145,9 @@ func ratioOf(baseline, replay Reach, cost func(Reach) Number) float64 {
 	return r / b
 }
 
-// statement is the result in words, with no claim that the numbers do not support.
-func (c *Compare) statement() string {
+// statement is the result in words, with no claim that the numbers do not support. It names the opponent of a ratio: a
+// baseline with batches of this many rollouts, or any if it is 0.
+func (c *Compare) statement(batch int) string {
 	var s []string
 	n, ratio := len(c.Seeds), c.Ratio
 	switch {
@@ -158,6 +160,10 @@ func (c *Compare) statement() string {
 	switch {
 	case ratio.Seeds > 0:
 		s = append(s, contest{c.Target, "Replay", "the baseline"}.finding(ratio))
+		if batch > 0 {
+			s = append(s, fmt.Sprintf("The baseline uses each rollout once, in batches of %d. Smaller batches, or several "+
+				"updates on each, may need less compute: they are not compared here.", batch))
+		}
 	case c.Above():
 		s = append(s, fmt.Sprintf("Both arms have reached %.4g held-out pass@1 before their first update: savings "+
 			"cannot be measured; set a higher target, or end the warm-up sooner.", c.Target))

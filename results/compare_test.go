@@ -73,6 +73,25 @@ func TestRatiosAreTakenSeedBySeed(t *testing.T) {
 	}
 }
 
+func TestTheStatementNamesTheOpponentOfARatio(t *testing.T) {
+	state := func(p Protocol) string {
+		c, err := NewCompare(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Statement
+	}
+	p := Protocol{Target: 0.65, Batch: 3840, Baseline: arm(10), Replay: arm(5)}
+	want := "50% saved. The baseline uses each rollout once, in batches of 3840. Smaller batches, or several updates on " +
+		"each, may need less compute: they are not compared here."
+	if got := state(p); !strings.HasSuffix(got, want) {
+		t.Errorf("statement %q, want it to end with %q", got, want)
+	}
+	if p.Baseline, p.Replay = arm(-1), arm(-1); strings.Contains(state(p), "3840") {
+		t.Errorf("statement %q names an opponent, but nothing was saved against it", state(p))
+	}
+}
+
 func TestATargetThatWasNotReachedCostsInfinity(t *testing.T) {
 	for _, c := range []struct {
 		name             string

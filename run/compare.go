@@ -143,7 +143,8 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 	for c.Resume && c.begun(results.BaselineArm, c.Config.Seed+uint64(c.Seeds)) {
 		c.Seeds++ // seeds in the folder belong to the comparison
 	}
-	p := results.Protocol{Name: c.Config.Name, Task: c.Config.taskName(), Target: c.Config.Evaluate.Target}
+	p := results.Protocol{Name: c.Config.Name, Task: c.Config.taskName(), Target: c.Config.Evaluate.Target,
+		Batch: c.Config.BaselineArm().Pipeline.Batch}
 	for i := range c.Seeds {
 		seeded := c.Config
 		seeded.Seed += uint64(i)

@@ -110,7 +110,7 @@ class Definition(_Options):
         decay: applied ``before_exponent`` or ``after_exponent``.
         target_ess: in (0, 1): age_decay adapts to hold the ESS/n of batches at this value.
         draws: ``stratified`` or ``independent``.
-        entry: priority base of new rollouts: their ``own``, or the ``max`` in the table.
+        entry: priority base of new rollouts: their ``own``, or the ``max`` that their shard has seen.
         entry_until: end of an entry at the ``max``: their first report after a draw that was not fresh, ``replay``; or
             the next fresh batch, ``refresh``; or any ``report``.
         importance_beta: exponent of the importance weights; 0: all weights are 1.
