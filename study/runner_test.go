@@ -61,7 +61,7 @@ func trial(name string, arms ...Arm) Study {
 		Name: name, Title: "A trial", Source: "[T] fig. 1", Lead: []string{"What is asked."},
 		Arms: func(Options) []Arm { return arms },
 		Judge: func(*Found) (Judgement, error) {
-			return Judgement{Findings: []results.Finding{{Claim: "runs end", Verdict: results.CannotTell}}}, nil
+			return Judgement{Findings: []results.Finding{{Claim: "runs end", Verdict: results.Inconclusive}}}, nil
 		},
 	}
 }
