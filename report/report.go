@@ -137,14 +137,15 @@ func comparisonHeadline(c *results.Comparison) *headline {
 		h.Big, h.BigLabel = "–", "both arms begin at the target"
 	case r.Seeds == 0:
 		h.Big, h.BigLabel = "–", "no arm reached the target"
-	case !r.Mean.Known():
-		h.Big, h.BigLabel = "–", "replay missed the target"
-	case saved == 1:
-		h.Big, h.BigLabel = "–", "only replay reached the target"
+	case !r.Mean.Known(), r.Bound == results.AtMost && saved <= 0, r.Bound == results.AtLeast && saved >= 0:
+		h.Big, h.BigLabel = "–", "not every run reached the target"
 	case saved >= 0:
 		h.Big, h.BigLabel = words.Percent(saved, 0), "of the baseline's compute saved"
 	default:
 		h.Big, h.BigLabel = words.Percent(-saved, 0), "more compute than the baseline"
+	}
+	if h.Big != "–" && r.Bound != results.Exactly {
+		h.Big = "≥ " + h.Big
 	}
 	switch n := len(c.Compare.Seeds); {
 	case n == 1:
@@ -167,15 +168,15 @@ func comparisonHeadline(c *results.Comparison) *headline {
 
 // ratioFact writes a ratio with its interval.
 func ratioFact(name string, r results.Effect) fact {
-	f := fact{Name: name, Value: ratioOver(r, r.Mean)}
-	if r.Seeds > 1 {
-		f.Note = "95%: " + ratioOver(r, r.Low) + "–" + ratioOver(r, r.High)
+	f := fact{Name: name, Value: r.Text(ratioText)}
+	if interval := r.IntervalText(ratioText); interval != "" {
+		f.Note = "95%: " + interval
 	}
 	return f
 }
 
-// ratioText writes a ratio, or a dash if it is infinite or unknown.
-func ratioText(n results.Number) string { return words.Fixed(n.Float(), 2) }
+// ratioText writes a ratio, or a dash if it is not known.
+func ratioText(v float64) string { return words.Fixed(v, 2) }
 
 func runHeadline(run *results.Run) *headline {
 	h := &headline{Big: "–", BigLabel: "not evaluated yet"}

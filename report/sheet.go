@@ -67,6 +67,8 @@ func verdictLook(v results.Verdict) (class, sign string) {
 		return "holds", "✓"
 	case results.DoesNotHold:
 		return "fails", "×"
+	case results.Untested:
+		return "untested", "–"
 	default:
 		return "open", "?"
 	}
@@ -87,7 +89,8 @@ func tally(findings []results.Finding) string {
 		verdict   results.Verdict
 		one, many string
 	}{{results.Holds, "holds", "hold"}, {results.DoesNotHold, "does not hold", "do not hold"},
-		{results.CannotTell, "cannot be told", "cannot be told"}} {
+		{results.Inconclusive, "is inconclusive", "are inconclusive"},
+		{results.Untested, "is untested", "are untested"}} {
 		if n := count[part.verdict]; n > 0 {
 			parts = append(parts, words.Plural(n, part.one, part.many))
 		}

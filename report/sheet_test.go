@@ -105,7 +105,7 @@ func TestPagesOfSheets(t *testing.T) {
 
 func TestEveryVerdictHasAWordASignAndAColour(t *testing.T) {
 	seen := map[string]bool{}
-	for _, v := range []results.Verdict{results.Holds, results.DoesNotHold, results.CannotTell} {
+	for _, v := range []results.Verdict{results.Holds, results.DoesNotHold, results.Inconclusive, results.Untested} {
 		s := results.Sheet{Title: "t", Findings: []results.Finding{{Source: "[ER] fig. <1>", Claim: "it learns",
 			Found: "it did", Verdict: v, Why: "by the interval"}}}
 		text := pageOfSheet(t, &s)
@@ -144,11 +144,11 @@ func TestVerdictsAreCounted(t *testing.T) {
 		"":                                 nil,
 		"One claim: 1 holds.":              f(results.Holds),
 		"4 claims: 2 hold, 2 do not hold.": f(results.Holds, results.DoesNotHold, results.Holds, results.DoesNotHold),
-		"3 claims: 1 holds, 1 does not hold, 1 cannot be told.": f(results.CannotTell, results.DoesNotHold,
+		"3 claims: 1 holds, 1 does not hold, 1 is inconclusive.": f(results.Inconclusive, results.DoesNotHold,
 			results.Holds),
-		"2 claims: 2 cannot be told.": f(results.CannotTell, results.CannotTell),
-		"5 claims: 3 hold, 1 does not hold, 1 cannot be told.": f(results.Holds, results.Holds, results.Holds,
-			results.DoesNotHold, results.CannotTell),
+		"2 claims: 2 are inconclusive.": f(results.Inconclusive, results.Inconclusive),
+		"5 claims: 3 hold, 1 is inconclusive, 1 is untested.": f(results.Holds, results.Holds, results.Holds,
+			results.Untested, results.Inconclusive),
 	} {
 		if got := tally(list); got != want {
 			t.Errorf("tally %q, want %q", got, want)

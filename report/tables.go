@@ -39,11 +39,18 @@ func reachText(r results.Reach) string {
 	return words.Whole(r.Compute.Float())
 }
 
+// seedRatio writes the ratio of a seed, which is a bound if one of the runs did not reach the target.
 func seedRatio(s results.SeedCompare, n results.Number) string {
-	if s.Baseline.Reached && !s.Replay.Reached {
-		return "∞"
+	switch {
+	case !n.Known():
+		return "–"
+	case !s.Replay.Reached:
+		return "≥ " + ratioText(n.Float())
+	case !s.Baseline.Reached:
+		return "≤ " + ratioText(n.Float())
+	default:
+		return ratioText(n.Float())
 	}
-	return ratioText(n)
 }
 
 func savedText(s results.SeedCompare) string {
@@ -142,7 +149,7 @@ func againstGrid(t *results.Table) results.Grid {
 		}
 		row := []string{a.Name, fmt.Sprint(len(a.Against.Seeds)), effectText(d, differenceText)}
 		if t.Target.Known() {
-			row = append(row, effectText(r, func(n results.Number) string { return ratioOver(r, n) }))
+			row = append(row, effectText(r, ratioText))
 		}
 		g.Rows = append(g.Rows, row)
 	}
@@ -153,24 +160,16 @@ func againstGrid(t *results.Table) results.Grid {
 	return g
 }
 
-// ratioOver writes a ratio's mean or an end of its interval, which is infinite if it has no value.
-func ratioOver(r results.Effect, n results.Number) string {
-	if r.Seeds > 0 && !n.Known() {
-		return "∞"
-	}
-	return ratioText(n)
-}
-
 // effectText writes an effect with its interval in brackets.
-func effectText(e results.Effect, text func(results.Number) string) string {
-	if e.Seeds < 2 {
-		return text(e.Mean)
+func effectText(e results.Effect, text func(float64) string) string {
+	if interval := e.IntervalText(text); interval != "" {
+		return e.Text(text) + " (" + interval + ")"
 	}
-	return text(e.Mean) + " (" + text(e.Low) + " to " + text(e.High) + ")"
+	return e.Text(text)
 }
 
 // differenceText writes a difference of accuracies with its sign.
-func differenceText(n results.Number) string { return words.Signed(n.Float(), 3) }
+func differenceText(v float64) string { return words.Signed(v, 3) }
 
 // column is a fact of an arm as text.
 type column struct {

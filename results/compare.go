@@ -9,7 +9,7 @@ import (
 )
 
 // CompareFormat is the version of compare.json that this package reads and writes.
-const CompareFormat = 2
+const CompareFormat = 3
 
 // Compare is compare.json: what replay saved compared with the baseline.
 type Compare struct {
@@ -30,8 +30,9 @@ type Compare struct {
 	Seeds []SeedCompare `json:"seeds"` // ascending
 }
 
-// SeedCompare compares the arms on one seed. A ratio is 0 if only replay reached the target and null if replay did not:
-// then it is infinite if Baseline.Reached, and undefined otherwise.
+// SeedCompare compares the arms on one seed. If one of them did not reach the target, a ratio is that of what it spent
+// altogether: at least as high as the true one if that is the baseline, at most if it is replay. If neither did, or one
+// began there, it is null.
 type SeedCompare struct {
 	Seed          uint64 `json:"seed"`
 	Baseline      Reach  `json:"baseline"`
@@ -60,10 +61,10 @@ type Protocol struct {
 }
 
 // The costs by which arms are compared.
-func byCompute(r Reach) Number     { return r.Compute }
-func byComputeBusy(r Reach) Number { return r.ComputeBusy }
-func byComputeAll(r Reach) Number  { return r.ComputeAll }
-func byClock(r Reach) Number       { return r.Clock }
+func byCompute(a Axes) float64     { return a.Compute }
+func byComputeBusy(a Axes) float64 { return a.ComputeBusy }
+func byComputeAll(a Axes) float64  { return a.ComputeAll }
+func byClock(a Axes) float64       { return a.Clock }
 
 // NewCompare compares two arms seed by seed. They must have the same seeds, evaluated on the same number of problems.
 func NewCompare(p Protocol) (*Compare, error) {
@@ -77,12 +78,12 @@ func NewCompare(p Protocol) (*Compare, error) {
 	for i, b := range p.Baseline {
 		c.Seeds = append(c.Seeds, compareSeed(b, p.Replay[i], p.Target))
 	}
-	ratio := func(cost func(Reach) Number) Effect {
-		var ratios []float64
-		for _, s := range c.Seeds {
-			ratios = append(ratios, ratioOf(s.Baseline, s.Replay, cost))
+	ratio := func(cost func(Axes) float64) Effect {
+		var ratios ratios
+		for i, b := range p.Baseline {
+			ratios.add(b.Evals, p.Replay[i].Evals, p.Target, cost)
 		}
-		return ratioEffect(ratios)
+		return ratios.effect()
 	}
 	c.Ratio, c.RatioBusy = ratio(byCompute), ratio(byComputeBusy)
 	c.RatioAll, c.RatioClock = ratio(byComputeAll), ratio(byClock)
@@ -122,27 +123,34 @@ func (p *Protocol) validate() error {
 }
 
 func compareSeed(b, r SeedEvals, target float64) SeedCompare {
-	baseline, replay := ReachOf(b.Evals, target), ReachOf(r.Evals, target)
+	ratio := func(cost func(Axes) float64) Number {
+		var one ratios
+		one.add(b.Evals, r.Evals, target, cost)
+		return one.effect().Mean
+	}
 	return SeedCompare{
-		Seed: b.Seed, Baseline: baseline, Replay: replay,
-		Ratio:         Num(ratioOf(baseline, replay, byCompute)),
-		RatioBusy:     Num(ratioOf(baseline, replay, byComputeBusy)),
-		RatioAll:      Num(ratioOf(baseline, replay, byComputeAll)),
+		Seed: b.Seed, Baseline: ReachOf(b.Evals, target), Replay: ReachOf(r.Evals, target),
+		Ratio: ratio(byCompute), RatioBusy: ratio(byComputeBusy), RatioAll: ratio(byComputeAll),
 		BaselineLevel: Level(b.Evals), ReplayLevel: Level(r.Evals),
 	}
 }
 
-// ratioOf divides replay's cost of the target by the baseline's. The cost is infinite if the target was not reached:
-// the ratio is 0 if only replay reached it, +Inf if only the baseline did, NaN if neither did.
-func ratioOf(baseline, replay Reach, cost func(Reach) Number) float64 {
-	b, r := math.Inf(1), math.Inf(1)
-	if baseline.Reached {
-		b = cost(baseline).Float()
+// ratios collects the bounds of the logarithms of ratios.
+type ratios struct{ low, high []float64 }
+
+// add adds what replay spent on the target over what the baseline spent. A run without evaluations has no ratio.
+func (x *ratios) add(baseline, replay []Eval, target float64, cost func(Axes) float64) {
+	if len(baseline) == 0 || len(replay) == 0 {
+		return
 	}
-	if replay.Reached {
-		r = cost(replay).Float()
-	}
-	return r / b
+	b, bReached := Spent(baseline, target, cost)
+	r, rReached := Spent(replay, target, cost)
+	low, high := LogRatio(r, b, rReached, bReached)
+	x.low, x.high = append(x.low, low), append(x.high, high)
+}
+
+func (x *ratios) effect() Effect {
+	return effectOf(NewBoundedPairs(x.low, x.high, make([]uint64, len(x.low))), math.Exp)
 }
 
 // statement is the result in words, with no claim that the numbers do not support. It names the opponent of a ratio: a
@@ -198,32 +206,47 @@ type contest struct {
 // finding puts a ratio that some seed has into words.
 func (c contest) finding(ratio Effect) string {
 	goal := fmt.Sprintf("%.4g held-out pass@1", c.target)
-	what := fmt.Sprintf("%s reached %s", c.replay, goal)
-	switch r := ratio.Mean.Float(); {
-	case math.IsNaN(r):
-		what = fmt.Sprintf("%s missed %s where %s reached it: nothing saved", c.replay, goal, c.baseline)
-	case r == 0:
-		what += fmt.Sprintf(" where %s did not within its budget: savings cannot be put in numbers; raise the budget",
-			c.baseline)
-	case r < 1:
-		what += fmt.Sprintf(" with %.2f of %s's compute: %.0f%% saved", r, c.baseline, 100*(1-r))
-	case r == 1:
-		what += fmt.Sprintf(" with %s's compute: nothing saved", c.baseline)
-	default:
-		what += fmt.Sprintf(" with %.2f times %s's compute: nothing saved", r, c.baseline)
+	r := ratio.Mean.Float()
+	if math.IsNaN(r) {
+		return fmt.Sprintf("%s missed %s on some seeds and %s on others: what is saved is not known; raise the budget.",
+			c.replay, goal, c.baseline)
 	}
-	if ratio.Seeds == 1 {
+	compute, saved := c.baseline+"'s compute", "nothing saved"
+	switch {
+	case r < 1:
+		compute, saved = fmt.Sprintf("%.2f of %s", r, compute), fmt.Sprintf("%.0f%% saved", 100*(1-r))
+	case r > 1:
+		compute = fmt.Sprintf("%.2f times %s", r, compute)
+	}
+	what := fmt.Sprintf("%s reached %s with ", c.replay, goal)
+	switch {
+	case ratio.Bound == AtMost && r < 1:
+		saved += " or more"
+	case ratio.Bound == AtMost, ratio.Bound == AtLeast && r < 1:
+		saved = "what is saved is not known; raise the budget"
+	}
+	switch ratio.Bound {
+	case AtMost:
+		what += "at most " + compute
+	case AtLeast:
+		what = fmt.Sprintf("%s takes at least %s to reach %s", c.replay, compute, goal)
+	default:
+		what += compute
+	}
+	what += ": " + saved
+	interval := ratio.IntervalText(func(v float64) string { return fmt.Sprintf("%.2f", v) })
+	if interval == "" {
 		return what + "."
 	}
 	least := ""
 	if r := math.Sqrt(ratio.Low.Float() / ratio.High.Float()); r > 0 {
 		least = fmt.Sprintf("a ratio of %.2g or less", r)
 	}
-	return fmt.Sprintf("%s (ratio over %d seeds: 95%% interval %s to %s).%s", what, ratio.Seeds, ratioText(ratio.Low),
-		ratioText(ratio.High), ratio.doubt(1, least))
+	return fmt.Sprintf("%s (ratio over %d seeds: 95%% interval %s).%s", what, ratio.Seeds, interval,
+		ratio.doubt(1, least))
 }
 
-// missed names the seeds without a finite, positive ratio, if any seed has a ratio at all.
+// missed names the seeds without a ratio that is known, if any seed has a ratio at all.
 func (c *Compare) missed() []string {
 	if c.Ratio.Seeds == 0 {
 		return nil
@@ -233,11 +256,9 @@ func (c *Compare) missed() []string {
 		words string
 		is    func(SeedCompare) bool
 	}{
-		{"only replay reached the target (ratio 0)", func(s SeedCompare) bool {
-			return s.Replay.Reached &&
-				!s.Baseline.Reached
-		}},
-		{"only the baseline reached the target (ratio infinite)",
+		{"only replay reached the target (the baseline counts with all that it spent)",
+			func(s SeedCompare) bool { return s.Replay.Reached && !s.Baseline.Reached }},
+		{"only the baseline reached the target (replay counts with all that it spent)",
 			func(s SeedCompare) bool { return s.Baseline.Reached && !s.Replay.Reached }},
 		{"neither did (no ratio)", func(s SeedCompare) bool { return !s.Baseline.Reached && !s.Replay.Reached }},
 		{"both reached it before their first update (no ratio)", SeedCompare.above},
@@ -259,12 +280,4 @@ func (c *Compare) missed() []string {
 		}
 	}
 	return sentences
-}
-
-// ratioText writes a ratio, which is infinite if it has no value.
-func ratioText(n Number) string {
-	if !n.Known() {
-		return "infinity"
-	}
-	return fmt.Sprintf("%.2f", n.Float())
 }

@@ -11,22 +11,28 @@ import (
 )
 
 // Pairs is a quantity of pairs of runs, such as the difference of their accuracy. The pairs of one block began with the
-// same base model. What is said of the mean is said of these base models.
+// same base model. What is said of the mean is said of these base models, but for AcrossBlocks.
 //
-// The tests ask that both the t test and the sign-flip test reject. If a value is infinite, as the compute to a target
-// that was never reached, only signed ranks count.
+// The value of a pair is known, or it lies between two bounds, of which one may be infinite: if a run never reached its
+// target, what it would have cost is only known to exceed what was spent. All that is said of the mean then holds
+// wherever between their bounds the values lie: that it is high follows from the lower bounds alone, and that it is low
+// from the upper ones. Tests ask that both the t test and the sign-flip test reject.
 type Pairs struct {
-	values []float64
-	blocks []int // of each value, counted from 0
-	count  int   // of blocks
+	low, high sample // the same pairs
 }
 
 // NewPairs returns the pairs with these values, NaN left out, in these blocks.
 func NewPairs(values []float64, blocks []uint64) Pairs {
+	return NewBoundedPairs(values, values, blocks)
+}
+
+// NewBoundedPairs returns pairs whose values lie between these bounds. A lower bound may be -Inf and an upper one +Inf.
+// Pairs with a bound that is NaN are left out.
+func NewBoundedPairs(low, high []float64, blocks []uint64) Pairs {
 	var p Pairs
 	names := make(map[uint64]int)
-	for i, v := range values {
-		if math.IsNaN(v) {
+	for i := range low {
+		if math.IsNaN(low[i]) || math.IsNaN(high[i]) {
 			continue
 		}
 		block, ok := names[blocks[i]]
@@ -34,46 +40,87 @@ func NewPairs(values []float64, blocks []uint64) Pairs {
 			block = len(names)
 			names[blocks[i]] = block
 		}
-		p.values, p.blocks = append(p.values, v), append(p.blocks, block)
+		p.low.add(low[i], block)
+		p.high.add(high[i], block)
 	}
-	p.count = len(names)
 	return p
 }
 
-// Values returns the values, in the order given.
-func (p Pairs) Values() []float64 { return p.values }
+// Values returns the lower and the upper bounds, in the order given. They are the same where values are known.
+func (p Pairs) Values() (low, high []float64) { return p.low.values, p.high.values }
 
 // N is the number of pairs.
-func (p Pairs) N() int { return len(p.values) }
+func (p Pairs) N() int { return len(p.low.values) }
 
-// finite reports whether all values are.
-func (p Pairs) finite() bool {
-	return !slices.ContainsFunc(p.values, func(v float64) bool { return math.IsInf(v, 0) })
+// Known reports whether the values are known.
+func (p Pairs) Known() bool { return slices.Equal(p.low.values, p.high.values) }
+
+// Blocks returns the mean of each block, or the bounds between which it lies, in the order of their first values.
+func (p Pairs) Blocks() (low, high []float64) { return p.low.means(), p.high.means() }
+
+// Mean returns the mean over blocks of their means, or the bounds between which it lies; NaN without pairs.
+func (p Pairs) Mean() (low, high float64) { return meanOf(p.low.means()), meanOf(p.high.means()) }
+
+// Interval returns the interval of the mean at a level (0.95), by the t distribution within blocks: the low end of the
+// lower bounds' and the high end of the upper ones'. An end is infinite if a bound is. Both are NaN with too few pairs
+// to tell.
+func (p Pairs) Interval(level float64) (low, high float64) {
+	low, _ = p.low.interval(level)
+	_, high = p.high.interval(level)
+	return low, high
 }
 
-// Blocks returns the mean of each block, in the order of their first values.
-func (p Pairs) Blocks() []float64 {
-	sums, n := make([]float64, p.count), make([]float64, p.count)
-	for i, v := range p.values {
-		sums[p.blocks[i]] += v
-		n[p.blocks[i]]++
+// AcrossBlocks returns the interval of the mean over all base models of which these are a sample: by the t distribution
+// of the blocks' means, with a degree of freedom less than there are blocks. Both ends are NaN with fewer than two.
+func (p Pairs) AcrossBlocks(level float64) (low, high float64) {
+	low, _ = p.low.acrossBlocks(level)
+	_, high = p.high.acrossBlocks(level)
+	return low, high
+}
+
+// PAbove returns the chance of values as high as these if the true mean were bound or less: small if it is above. It is
+// 1 with too few pairs to tell, or if a value has no lower bound.
+func (p Pairs) PAbove(bound float64) float64 { return p.low.above(bound, 1) }
+
+// PBelow returns the chance of values as low as these if the true mean were bound or more. It is 1 with too few pairs to
+// tell, or if a value has no upper bound.
+func (p Pairs) PBelow(bound float64) float64 { return p.high.above(bound, -1) }
+
+// sample is values in blocks.
+type sample struct {
+	values []float64
+	blocks []int // of each value, counted from 0
+	count  int   // of blocks
+}
+
+func (s *sample) add(value float64, block int) {
+	s.values, s.blocks, s.count = append(s.values, value), append(s.blocks, block), max(s.count, block+1)
+}
+
+// finite reports whether all values are.
+func (s sample) finite() bool {
+	return !slices.ContainsFunc(s.values, func(v float64) bool { return math.IsInf(v, 0) })
+}
+
+// sizes returns the number of values of each block.
+func (s sample) sizes() []float64 {
+	n := make([]float64, s.count)
+	for _, b := range s.blocks {
+		n[b]++
+	}
+	return n
+}
+
+// means returns the mean of each block.
+func (s sample) means() []float64 {
+	sums, n := make([]float64, s.count), s.sizes()
+	for i, v := range s.values {
+		sums[s.blocks[i]] += v
 	}
 	for i := range sums {
 		sums[i] /= n[i]
 	}
 	return sums
-}
-
-// Mean is the mean over blocks of their means, NaN without values. If a value is infinite it is the median of the means
-// of any two values (Hodges and Lehmann).
-func (p Pairs) Mean() float64 {
-	switch {
-	case p.N() == 0:
-		return math.NaN()
-	case !p.finite():
-		return quantileOf(p.walsh(), 0.5)
-	}
-	return meanOf(p.Blocks())
 }
 
 func meanOf(values []float64) float64 {
@@ -85,135 +132,69 @@ func meanOf(values []float64) float64 {
 }
 
 // freedom is the degrees of freedom of the spread within blocks.
-func (p Pairs) freedom() float64 { return float64(p.N() - p.count) }
+func (s sample) freedom() float64 { return float64(len(s.values) - s.count) }
 
 // deviation is the standard error of the mean, from the spread within blocks.
-func (p Pairs) deviation() float64 {
-	n, means := make([]float64, p.count), p.Blocks()
-	squares, inverse := 0.0, 0.0
-	for i, v := range p.values {
-		d := v - means[p.blocks[i]]
+func (s sample) deviation() float64 {
+	means, squares, inverse := s.means(), 0.0, 0.0
+	for i, v := range s.values {
+		d := v - means[s.blocks[i]]
 		squares += d * d
-		n[p.blocks[i]]++
 	}
-	for _, k := range n {
-		inverse += 1 / k
+	for _, n := range s.sizes() {
+		inverse += 1 / n
 	}
-	blocks := float64(p.count)
-	return math.Sqrt(squares / p.freedom() * inverse / blocks / blocks)
+	blocks := float64(s.count)
+	return math.Sqrt(squares / s.freedom() * inverse / blocks / blocks)
 }
 
-// Interval returns the interval of the mean at a level (0.95): by the t distribution within blocks; by signed ranks if
-// a value is infinite. Both ends are NaN with too few pairs to tell.
-func (p Pairs) Interval(level float64) (low, high float64) {
-	switch {
-	case p.freedom() < 1:
+func (s sample) interval(level float64) (low, high float64) {
+	if s.freedom() < 1 {
 		return math.NaN(), math.NaN()
-	case p.finite():
-		half := p.deviation() * distuv.StudentsT{Sigma: 1, Nu: p.freedom()}.Quantile((1+level)/2)
-		return p.Mean() - half, p.Mean() + half
 	}
-	walsh := p.walsh()
-	out := signedRanks(p.N(), (1-level)/2)
-	if out == 0 {
-		return math.Inf(-1), math.Inf(1)
-	}
-	return walsh[out-1], walsh[len(walsh)-out]
+	return s.around(s.deviation(), level, s.freedom())
 }
 
-// walsh returns the means of any two values, a value with itself among them, in order. Infinities of both signs meet in
-// the middle, at 0.
-func (p Pairs) walsh() (list []float64) {
-	for i, a := range p.values {
-		for _, b := range p.values[i:] {
-			mean := a/2 + b/2
-			if math.IsNaN(mean) {
-				mean = 0
-			}
-			list = append(list, mean)
-		}
+func (s sample) acrossBlocks(level float64) (low, high float64) {
+	if s.count < 2 {
+		return math.NaN(), math.NaN()
 	}
-	slices.Sort(list)
-	return list
+	means, squares, blocks := s.means(), 0.0, float64(s.count)
+	for _, m := range means {
+		d := m - meanOf(means)
+		squares += d * d
+	}
+	return s.around(math.Sqrt(squares/(blocks-1)/blocks), level, blocks-1)
 }
 
-// signedRanks returns how many Walsh averages of n values lie outside an interval at each end, so that each side has at
-// most a chance of tail: the largest k with P(W < k) <= tail, W the signed-rank statistic.
-func signedRanks(n int, tail float64) int {
-	ways := make([]float64, n*(n+1)/2+1) // subsets of 1..n, by their sum
-	ways[0] = 1
-	for r := 1; r <= n; r++ {
-		for sum := len(ways) - 1; sum >= r; sum-- {
-			ways[sum] += ways[sum-r]
-		}
+// around returns the t interval of the mean from its standard error. The mean is infinite if a value is.
+func (s sample) around(deviation, level, freedom float64) (low, high float64) {
+	mean := meanOf(s.means())
+	if !s.finite() {
+		return mean, mean
 	}
-	below, all := 0.0, math.Exp2(float64(n))
-	for k, w := range ways {
-		if below += w; below/all > tail {
-			return k
-		}
-	}
-	return len(ways) - 1
+	half := deviation * distuv.StudentsT{Sigma: 1, Nu: freedom}.Quantile((1+level)/2)
+	return mean - half, mean + half
 }
-
-// PAbove returns the chance of values as high as these if the true mean were bound or less: small if it is above. It is
-// 1 with too few pairs to tell.
-func (p Pairs) PAbove(bound float64) float64 { return p.above(bound, 1) }
-
-// PBelow returns the chance of values as low as these if the true mean were bound or more.
-func (p Pairs) PBelow(bound float64) float64 { return p.above(bound, -1) }
 
 // above tests whether the mean lies on a side of a bound: above it (side 1) or below (side -1).
-func (p Pairs) above(bound, side float64) float64 {
-	if p.freedom() < 1 {
+func (s sample) above(bound, side float64) float64 {
+	if s.freedom() < 1 || !s.finite() {
 		return 1
 	}
-	off := make([]float64, p.N())
-	for i, v := range p.values {
-		off[i] = side * (v - bound)
-	}
-	if !p.finite() {
-		return flips(ranked(off))
-	}
-	mean, deviation := side*(p.Mean()-bound), p.deviation()
+	mean, deviation := side*(meanOf(s.means())-bound), s.deviation()
 	t := 1.0
 	switch {
 	case deviation > 0:
-		t = distuv.StudentsT{Sigma: 1, Nu: p.freedom()}.CDF(-mean / deviation)
+		t = distuv.StudentsT{Sigma: 1, Nu: s.freedom()}.CDF(-mean / deviation)
 	case mean > 0:
 		t = 0
 	}
-	n := make([]float64, p.count)
-	for _, b := range p.blocks {
-		n[b]++
-	}
-	for i, b := range p.blocks {
-		off[i] /= n[b]
+	off, n := make([]float64, len(s.values)), s.sizes()
+	for i, v := range s.values {
+		off[i] = side * (v - bound) / n[s.blocks[i]]
 	}
 	return max(t, flips(off))
-}
-
-// ranked replaces values by the ranks of their sizes, with their signs. Equal sizes share a rank.
-func ranked(values []float64) []float64 {
-	order := make([]int, len(values))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(math.Abs(values[i]), math.Abs(values[j])) })
-	ranks := make([]float64, len(values))
-	for from := 0; from < len(order); {
-		to := from
-		for to < len(order) && math.Abs(values[order[to]]) == math.Abs(values[order[from]]) {
-			to++
-		}
-		for _, i := range order[from:to] {
-			if values[i] != 0 {
-				ranks[i] = math.Copysign(float64(from+to+1)/2, values[i])
-			}
-		}
-		from = to
-	}
-	return ranks
 }
 
 const (
@@ -257,40 +238,111 @@ func flips(values []float64) float64 {
 // ClaimRuns is how many runs, or pairs of runs, a claim needs (docs/METHODS.md, section 7).
 const ClaimRuns = 8
 
-// Effect is a difference or a ratio over seeds: the mean, of ratios the geometric mean, and its interval at 95%. What
-// is infinite is null.
+// Effect is a difference or a ratio over seeds: the mean, of ratios the geometric mean, and its interval at 95%. Where a
+// run never reached its target the mean may be known to one side only; then so is the interval, and the other end is
+// null. Where that is so of runs of both arms the mean is null too.
 type Effect struct {
 	Seeds int    `json:"seeds"` // that have a value
+	Bound Side   `json:"bound,omitempty"`
 	Mean  Number `json:"mean"`
 	Low   Number `json:"low"` // of two seeds or more
 	High  Number `json:"high"`
 }
 
+// Side says how a quantity relates to a number that stands for it.
+type Side string
+
+// The sides.
+const (
+	Exactly Side = ""
+	AtMost  Side = "at most"
+	AtLeast Side = "at least"
+)
+
 // differenceEffect returns the effect of differences, NaN left out.
 func differenceEffect(values []float64) Effect {
-	return effectOf(values, func(v float64) float64 { return v })
+	return effectOf(NewPairs(values, make([]uint64, len(values))), func(v float64) float64 { return v })
 }
 
-// ratioEffect returns the effect of ratios, NaN left out. They may be 0 or infinite.
-func ratioEffect(ratios []float64) Effect {
-	logs := make([]float64, len(ratios))
-	for i, r := range ratios {
-		logs[i] = math.Log(r)
+// effectOf returns the mean of pairs of one block and its interval, each put through a rising function.
+func effectOf(p Pairs, through func(float64) float64) Effect {
+	e := Effect{Seeds: p.N()}
+	low, high := p.Mean()
+	switch {
+	case e.Seeds == 0:
+	case low == high:
+		e.Mean = Num(through(low))
+	case math.IsInf(low, -1) && math.IsInf(high, 1):
+	case math.IsInf(low, -1):
+		e.Bound, e.Mean = AtMost, Num(through(high))
+	default:
+		e.Bound, e.Mean = AtLeast, Num(through(low))
 	}
-	return effectOf(logs, math.Exp)
+	if low, high = p.Interval(0.95); !math.IsInf(low, -1) {
+		e.Low = Num(through(low))
+	}
+	e.High = Num(through(high))
+	return e
 }
 
-// effectOf returns the mean of values in one block and its interval, each put through a rising function.
-func effectOf(values []float64, through func(float64) float64) Effect {
-	p := NewPairs(values, make([]uint64, len(values)))
-	low, high := p.Interval(0.95)
-	return Effect{p.N(), Num(through(p.Mean())), Num(through(low)), Num(through(high))}
+// Text writes the mean, or the side of it that is known.
+func (e Effect) Text(write func(float64) string) string {
+	low, high := e.Mean.Float(), e.Mean.Float()
+	switch e.Bound {
+	case AtMost:
+		low = math.Inf(-1)
+	case AtLeast:
+		high = math.Inf(1)
+	}
+	return SpanText(low, high, write)
+}
+
+// IntervalText writes the ends of the interval that are known, "" if none is.
+func (e Effect) IntervalText(write func(float64) string) string {
+	low, high := math.Inf(-1), math.Inf(1)
+	if e.Low.Known() {
+		low = e.Low.Float()
+	}
+	if e.High.Known() {
+		high = e.High.Float()
+	}
+	return IntervalText(low, high, write)
+}
+
+// SpanText writes a quantity that lies between bounds, of which either may be infinite.
+func SpanText(low, high float64, write func(float64) string) string {
+	switch {
+	case math.IsInf(low, -1) && math.IsInf(high, 1):
+		return "not known"
+	case math.IsInf(low, -1):
+		return string(AtMost) + " " + write(high)
+	case math.IsInf(high, 1):
+		return string(AtLeast) + " " + write(low)
+	case low < high:
+		return write(low) + " to " + write(high)
+	default:
+		return write(low)
+	}
+}
+
+// IntervalText writes an interval of which either end may be infinite, "" if both are, or if they are NaN.
+func IntervalText(low, high float64, write func(float64) string) string {
+	switch {
+	case math.IsNaN(low) || math.IsInf(low, -1) && math.IsInf(high, 1):
+		return ""
+	case math.IsInf(low, -1):
+		return "up to " + write(high)
+	case math.IsInf(high, 1):
+		return "from " + write(low)
+	default:
+		return write(low) + " to " + write(high)
+	}
 }
 
 // doubt is the sentence about an interval that includes "no effect" (1 of ratios, 0 of differences), and "" of another.
-// least is the least effect that so many seeds would have shown, "" if that is not finite.
+// least is the least effect that so many seeds would have shown, "" if that is not known.
 func (e Effect) doubt(none float64, least string) string {
-	if !e.Low.Known() || e.Low.Float() > none || e.High.Float() < none {
+	if !e.Low.Known() && !e.High.Known() || e.Low.Float() > none || e.High.Float() < none {
 		return ""
 	}
 	s := fmt.Sprintf(" The interval includes %g: a difference is not established", none)

@@ -16,8 +16,9 @@ func TestTheIntervalOfPairs(t *testing.T) {
 	}
 	p := NewPairs(logs, make([]uint64, len(logs)))
 	low, high := p.Interval(0.95)
+	mean, _ := p.Mean()
 	for _, c := range []struct{ got, want float64 }{
-		{math.Exp(p.Mean()), 0.68}, {math.Exp(low), 0.60}, {math.Exp(high), 0.76},
+		{math.Exp(mean), 0.68}, {math.Exp(low), 0.60}, {math.Exp(high), 0.76},
 	} {
 		if math.Abs(c.got-c.want) > 0.01 {
 			t.Errorf("%.3f, want %.2f", c.got, c.want)
@@ -34,8 +35,9 @@ func TestTheIntervalOfPairs(t *testing.T) {
 func TestBlocksCountAlikeAndTheirDifferenceIsNoNoise(t *testing.T) {
 	// Two runs on one base, four on another: the bases differ by 10, the runs on them by little.
 	p := NewPairs([]float64{0.9, 1.1, 10.9, 11.1, math.NaN(), 10.8, 11.2}, []uint64{7, 7, 3, 3, 3, 3, 3})
-	if p.N() != 6 || !slices.Equal(p.Blocks(), []float64{1, 11}) || p.Mean() != 6 {
-		t.Errorf("%d values, blocks %v, mean %g", p.N(), p.Blocks(), p.Mean())
+	blocks, _ := p.Blocks()
+	if mean, _ := p.Mean(); p.N() != 6 || !slices.Equal(blocks, []float64{1, 11}) || mean != 6 {
+		t.Errorf("%d values, blocks %v, mean %g", p.N(), blocks, mean)
 	}
 	// squares 0.02 + 0.10 over 4 degrees of freedom; 1/2 + 1/4 over 4; t of 4 is 2.776
 	low, high := p.Interval(0.95)
@@ -46,27 +48,84 @@ func TestBlocksCountAlikeAndTheirDifferenceIsNoNoise(t *testing.T) {
 	if low, high := one.Interval(0.95); !math.IsNaN(low) || !math.IsNaN(high) || one.PAbove(0) != 1 {
 		t.Errorf("one pair: %g to %g, chance %g", low, high, one.PAbove(0))
 	}
-	if !math.IsNaN(NewPairs(nil, nil).Mean()) {
+	if mean, _ := NewPairs(nil, nil).Mean(); !math.IsNaN(mean) {
 		t.Error("no values have a mean")
+	}
+	// Over base models: the blocks' means 1 and 11 deviate by 50 squared, over 2 blocks; t of 1 is 12.706.
+	low, high = p.AcrossBlocks(0.95)
+	if want := 12.706 * math.Sqrt(50.0/2); math.Abs(high-6-want) > 1e-2 || math.Abs(6-low-want) > 1e-2 {
+		t.Errorf("over base models %g to %g, want 6 ± %g", low, high, want)
+	}
+	if low, high := one.AcrossBlocks(0.95); !math.IsNaN(low) || !math.IsNaN(high) {
+		t.Errorf("one base model: %g to %g", low, high)
 	}
 }
 
-func TestATargetNeverReachedCountsByItsRank(t *testing.T) {
+// A value that is only known to be low says as much against a bound as if it lay at its upper end, and nothing for it.
+func TestBoundsCountAgainstWhatIsClaimed(t *testing.T) {
 	inf := math.Inf(1)
-	p := NewPairs([]float64{1, 2, 3, 4, 5, 6, 7, inf}, make([]uint64, 8))
-	low, high := p.Interval(0.95) // W < 4 has a chance of 5/256 of 8 values, W < 5 of 7/256: three lie outside
-	if low != 2 || high != inf || p.Mean() != 4.5 {
-		t.Errorf("%g, %g to %g", p.Mean(), low, high)
+	high := []float64{-3, -2, -4, -3, -2, -3, -4, -1}
+	low := slices.Clone(high)
+	low[2], low[7] = -inf, -inf
+	exact, p := NewPairs(high, make([]uint64, 8)), NewBoundedPairs(low, high, make([]uint64, 8))
+	if got, want := p.PBelow(0), exact.PBelow(0); got != want || p.Known() || !exact.Known() {
+		t.Errorf("bounds are below 0 with a chance of %g, want %g", got, want)
 	}
-	if got := p.PAbove(0); got != 1.0/256 {
-		t.Errorf("eight values above 0 have a chance of %g", got)
+	if got := p.PAbove(-100); got != 1 {
+		t.Errorf("values without a lower bound are above -100 with a chance of %g", got)
 	}
-	if got := p.PAbove(8); got < 0.9 {
-		t.Errorf("one value above 8 of eight has a chance of %g", got)
+	from, to := p.Interval(0.95)
+	if _, want := exact.Interval(0.95); from != -inf || to != want {
+		t.Errorf("%g to %g, want no low end and %g", from, to, want)
 	}
-	both := NewPairs([]float64{-inf, inf, -inf, inf, -1, 1}, make([]uint64, 6))
-	if got := both.Mean(); got != 0 {
-		t.Errorf("the middle is %g", got)
+	if from, to := p.Mean(); from != -inf || to != -2.75 {
+		t.Errorf("the mean lies between %g and %g, want -Inf and -2.75", from, to)
+	}
+	for i := range high { // the other way about
+		low[i], high[i] = -high[i], -low[i]
+	}
+	p = NewBoundedPairs(low, high, make([]uint64, 8))
+	if got, want := p.PAbove(0), exact.PBelow(0); got != want || p.PBelow(100) != 1 {
+		t.Errorf("bounds are above 0 with a chance of %g, want %g", got, want)
+	}
+}
+
+// Wherever between its bounds a true value lies, tests and intervals of the bounds keep what they promise.
+func TestCensoredPairsKeepTheirLevel(t *testing.T) {
+	const trials, budget = 800, 0.5
+	rng := rand.New(rand.NewPCG(3, 4))
+	rejected, covered, found := 0, 0, 0
+	for range trials {
+		var low, high, lower, upper []float64
+		blocks := make([]uint64, 12)
+		for i := range blocks {
+			blocks[i] = uint64(i % 3)
+			// the opponent's logarithm of compute is cut at its budget; the ratio's mean is 0, then -1
+			own, opponent := 0.3*rng.NormFloat64(), 0.3*rng.NormFloat64()
+			a, b := LogRatio(math.Exp(own), math.Exp(min(opponent, budget)), true, opponent < budget)
+			low, high = append(low, a), append(high, b)
+			a, b = LogRatio(math.Exp(own-1), math.Exp(min(opponent, budget)), true, opponent < budget)
+			lower, upper = append(lower, a), append(upper, b)
+		}
+		p := NewBoundedPairs(low, high, blocks)
+		if p.PBelow(0) <= 0.05 || p.PAbove(0) <= 0.05 && !p.Known() {
+			rejected++
+		}
+		if low, high := p.Interval(0.9); low <= 0 && 0 <= high {
+			covered++
+		}
+		if NewBoundedPairs(lower, upper, blocks).PBelow(0) <= 0.05 {
+			found++
+		}
+	}
+	if share := float64(rejected) / trials; share > 0.075 {
+		t.Errorf("%.3f of the tests reject at 0.05", share)
+	}
+	if share := float64(covered) / trials; share < 0.88 {
+		t.Errorf("%.3f of the intervals at 90%% have the mean", share)
+	}
+	if share := float64(found) / trials; share < 0.95 {
+		t.Errorf("a ratio of exp(-1) is found in %.3f of the trials", share)
 	}
 }
 
@@ -77,12 +136,6 @@ func TestPairsKeepTheirLevel(t *testing.T) {
 		"normal": rng.NormFloat64,
 		"heavy":  func() float64 { return rng.NormFloat64() / max(0.2, rng.Float64()) },
 		"coarse": func() float64 { return float64(rng.IntN(5) - 2) },
-		"never": func() float64 {
-			if rng.IntN(4) == 0 {
-				return math.Inf(1 - 2*rng.IntN(2))
-			}
-			return rng.NormFloat64()
-		},
 	}
 	for name, draw := range draws {
 		const trials = 800

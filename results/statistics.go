@@ -137,6 +137,33 @@ func ReachOf(evals []Eval, target float64) Reach {
 	}
 }
 
+// Spent returns what a run with these evaluations, one or more, spent by a cost until it reached the target or, if it did
+// not, until its last evaluation. A run that went on would have arrived later than that: further evaluations can only
+// lower what the isotonic curve was before them.
+func Spent(evals []Eval, target float64, cost func(Axes) float64) (spent float64, reached bool) {
+	if at := ReachOf(evals, target); at.Reached {
+		return cost(at.At()), true
+	}
+	return cost(evals[len(evals)-1].At()), false
+}
+
+// LogRatio returns the bounds of the logarithm of the ratio of two costs, a over b, from what was spent. They are equal
+// if both runs reached their target. If b did not, the ratio is at most what it is now; if a did not, at least. They are
+// NaN, no ratio, if neither did or one began there.
+func LogRatio(a, b float64, aReached, bReached bool) (low, high float64) {
+	ratio := math.Log(a / b)
+	switch {
+	case !aReached && !bReached || a == 0 || b == 0:
+		return math.NaN(), math.NaN()
+	case !bReached:
+		return math.Inf(-1), ratio
+	case !aReached:
+		return ratio, math.Inf(1)
+	default:
+		return ratio, ratio
+	}
+}
+
 func accuracies(evals []Eval) []float64 {
 	a := make([]float64, len(evals))
 	for i, e := range evals {
@@ -163,15 +190,25 @@ func Level(evals []Eval) Number {
 	return Num(Isotonic(accuracies(evals))[len(evals)-1])
 }
 
-// Unsteadiness returns how far a run's accuracy lies from its isotonic curve: the root of the mean square. It is
-// nothing without evaluations. A run that only rises has 0.
-func Unsteadiness(evals []Eval) Number {
-	values := accuracies(evals)
-	squares := 0.0
-	for i, v := range Isotonic(values) {
-		squares += (values[i] - v) * (values[i] - v)
+// Roughness returns the variance of a run's accuracies about a smooth curve, and the most of it that the sampling of the
+// answers can explain. Both are nothing with fewer than four evaluations, or of an unknown number of problems.
+//
+// The variance is the mean of (y0 - 3 y1 + 3 y2 - y3)^2/20 over each four evaluations in a row: any curve that is a
+// parabola over four evaluations has none, however steep, and independent noise has its variance. An evaluation with one
+// sampled answer to each of n problems has the variance sum p_i (1 - p_i)/n^2, which is p (1 - p)/n at most and less if
+// some problems are easier than others, or if the answers of neighbouring evaluations share their random numbers.
+func Roughness(evals []Eval) (variance, sampling Number) {
+	y, squares, binomial := accuracies(evals), 0.0, 0.0
+	for i := 3; i < len(y); i++ {
+		d := y[i-3] - 3*y[i-2] + 3*y[i-1] - y[i]
+		squares += d * d / 20
 	}
-	return Num(math.Sqrt(squares / float64(len(values))))
+	for _, e := range evals {
+		if spread := e.Pass1 * (1 - e.Pass1); spread > 0 { // a run that failed goes on at 0, on no problems
+			binomial += spread / float64(e.Problems)
+		}
+	}
+	return Num(squares / float64(max(len(y)-3, 0))), Num(binomial / float64(len(y)))
 }
 
 // ComputeToShare returns the compute at which a run reached a share (0.98) of its own level, nothing without

@@ -199,20 +199,81 @@ func TestATargetIsReachedWhereTheIsotonicCurveCrossesIt(t *testing.T) {
 	}
 }
 
-func TestTheLevelAndTheUnsteadinessOfARun(t *testing.T) {
+func TestTheLevelOfARun(t *testing.T) {
 	evals := evalsAt(10, 0.4, 0.6, 0.8, 0.7, 0.6) // the last three are pooled at 0.7
 	if got := Level(evals); !near(got.Float(), 0.7) {
 		t.Errorf("the level is %v, want 0.7", got)
 	}
-	if got := Unsteadiness(evals); !near(got.Float(), math.Sqrt(0.02/5)) {
-		t.Errorf("unsteadiness %v, want %g", got, math.Sqrt(0.02/5))
-	}
 	if got := ComputeToShare(evals, 0.98); !near(got.Float(), 18.6) { // 0.686 between 0.6 at 10 and 0.7 at 20
 		t.Errorf("compute to 98%% of the level = %v, want 18.6", got)
 	}
-	for _, got := range []Number{Level(nil), Unsteadiness(nil), ComputeToShare(nil, 0.98)} {
+	for _, got := range []Number{Level(nil), ComputeToShare(nil, 0.98)} {
 		if got.Known() {
 			t.Errorf("without evaluations it is %v, want nothing", got)
+		}
+	}
+}
+
+func TestTheRoughnessOfACurve(t *testing.T) {
+	variance, sampling := Roughness(evalsAt(10, 0.1, 0.2, 0.4, 0.7)) // a parabola but for nothing
+	if !near(variance.Float()+1, 1) || !near(sampling.Float(), (0.09+0.16+0.24+0.21)/4/400) {
+		t.Errorf("a parabola varies by %v, sampling by %v", variance, sampling)
+	}
+	if variance, _ = Roughness(evalsAt(10, 0.5, 0.5, 0.5, 0.3, 0.5)); !near(variance.Float(), (0.04+0.36)/20/2) {
+		t.Errorf("a fall of 0.2 varies by %v", variance)
+	}
+	if variance, _ = Roughness(evalsAt(10, 0.1, 0.9, 0.1)); variance.Known() {
+		t.Errorf("three evaluations vary by %v, want nothing", variance)
+	}
+}
+
+// Runs of known truth: of 200 sampled answers each, from flat, rising and crashing curves. What sampling explains is
+// called rough as seldom as a test at 5% may, and less if the problems differ; crashes are found.
+func TestRoughnessTellsCrashesFromSampling(t *testing.T) {
+	const studies, runs, evals, problems = 100, 12, 21, 200
+	rng := rand.New(rand.NewPCG(5, 6))
+	rising := func(k int) float64 { return 0.05 + 0.6*(1-math.Exp(-0.3*float64(k))) }
+	for _, c := range []struct {
+		name   string
+		differ float64 // of the problems' chances from their mean
+		of     func(k int, crash int) float64
+		rough  bool
+	}{
+		{"flat", 0, func(int, int) float64 { return 0.3 }, false},
+		{"flat, problems differ", 0.25, func(int, int) float64 { return 0.3 }, false},
+		{"rising", 0, func(k, _ int) float64 { return rising(k) }, false},
+		{"rising with a crash", 0, func(k, crash int) float64 {
+			if k == crash || k == crash+1 {
+				return 0.3 * rising(k)
+			}
+			return rising(k)
+		}, true},
+		{"wavering", 0, func(k, _ int) float64 { return 0.4 + 0.06*float64(k%2) }, true},
+	} {
+		found := 0
+		for range studies {
+			var beyond []float64
+			for range runs {
+				crash, of := 5+rng.IntN(12), make([]Eval, evals)
+				for k := range of {
+					right := 0.0
+					for i := range problems {
+						if rng.Float64() < c.of(k, crash)+c.differ*float64(2*(i%2)-1) {
+							right++
+						}
+					}
+					of[k] = Eval{Problems: problems, Pass1: right / problems}
+				}
+				variance, sampling := Roughness(of)
+				beyond = append(beyond, variance.Float()-sampling.Float())
+			}
+			if NewPairs(beyond, make([]uint64, runs)).PAbove(0) <= 0.05 {
+				found++
+			}
+		}
+		// 5% of 100 studies have a standard deviation of 2
+		if !c.rough && found > 12 || c.rough && found < 95 {
+			t.Errorf("%s: %d of %d studies call it rough", c.name, found, studies)
 		}
 	}
 }

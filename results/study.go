@@ -74,9 +74,10 @@ type Verdict string
 
 // The verdicts.
 const (
-	Holds       Verdict = "holds"
-	DoesNotHold Verdict = "does not hold"
-	CannotTell  Verdict = "cannot tell"
+	Holds        Verdict = "holds"
+	DoesNotHold  Verdict = "does not hold"
+	Inconclusive Verdict = "inconclusive"
+	Untested     Verdict = "untested" // what the claim supposes did not happen
 )
 
 // Finding compares a claim of a source with what was found.
@@ -171,10 +172,10 @@ func (s *Sheet) Validate() error {
 	}
 	for i, f := range s.Findings {
 		switch f.Verdict {
-		case Holds, DoesNotHold, CannotTell:
+		case Holds, DoesNotHold, Inconclusive, Untested:
 		default:
-			c.refuse("finding %d (%s): verdict %q: want %q, %q or %q", i+1, f.Source, f.Verdict, Holds,
-				DoesNotHold, CannotTell)
+			c.refuse("finding %d (%s): verdict %q: want %q, %q, %q or %q", i+1, f.Source, f.Verdict, Holds,
+				DoesNotHold, Inconclusive, Untested)
 		}
 	}
 	for _, section := range s.Sections {

@@ -64,7 +64,7 @@ func TestAnInvalidStudyFileIsRefused(t *testing.T) {
 func soundSheet() *Sheet {
 	return &Sheet{
 		Title:    "t",
-		Findings: []Finding{{Source: "[ER] fig. 1", Verdict: Holds}, {Verdict: DoesNotHold}, {Verdict: CannotTell}},
+		Findings: []Finding{{Source: "[ER] fig. 1", Verdict: Holds}, {Verdict: DoesNotHold}, {Verdict: Inconclusive}, {Verdict: Untested}},
 		Sections: []Section{{
 			Title: "s",
 			Figures: []Figure{
@@ -96,8 +96,8 @@ func TestEveryPartOfASheetIsValidated(t *testing.T) {
 	const inLines, inMap, inTable = `section "s", figure "lines": `, `section "s", figure "map": `, `section "s", table "g": `
 	for want, spoil := range map[string]func(*Sheet){
 		`title: empty`: func(s *Sheet) { s.Title = "" },
-		`finding 1 ([ER] fig. 1): verdict "perhaps": want "holds", "does not hold" or "cannot tell"`: func(s *Sheet) { s.Findings[0].Verdict = "perhaps" },
-		inTable + `row 1: 1 cells: want 2, one for each column`:                                      func(s *Sheet) { s.Sections[0].Grids[0].Rows[0] = []string{"1"} },
+		`finding 1 ([ER] fig. 1): verdict "perhaps": want "holds", "does not hold", "inconclusive" or "untested"`: func(s *Sheet) { s.Findings[0].Verdict = "perhaps" },
+		inTable + `row 1: 1 cells: want 2, one for each column`:                                                   func(s *Sheet) { s.Sections[0].Grids[0].Rows[0] = []string{"1"} },
 		inTable + `columns: none`: func(s *Sheet) { s.Sections[0].Grids[0] = Grid{Title: "g"} },
 		inLines + `axis x: low = 0 on a logarithmic axis: want a value above 0`:                                       func(s *Sheet) { lines(s).X.Low = Num(0) },
 		inLines + `axis x: from 10 to 9: want the low end below the high one`:                                         func(s *Sheet) { lines(s).X.Low = Num(10) },

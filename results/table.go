@@ -142,7 +142,8 @@ func newAgainst(reference, arm NamedRuns, target Number) *Against {
 	others := seeded(reference)
 	own := seeded(arm)
 	a := &Against{Arm: reference.Name}
-	var differences, ratios []float64
+	var differences []float64
+	var ratios ratios
 	for _, seed := range sortedSeeds(own) {
 		base, shared := others[seed]
 		if !shared {
@@ -157,11 +158,10 @@ func newAgainst(reference, arm NamedRuns, target Number) *Against {
 			differences = append(differences, r.Pass1-b.Pass1)
 		}
 		if target.Known() {
-			ratios = append(ratios,
-				ratioOf(ReachOf(base.Evals, target.Float()), ReachOf(run.Evals, target.Float()), byCompute))
+			ratios.add(base.Evals, run.Evals, target.Float(), byCompute)
 		}
 	}
-	a.Difference, a.Ratio = differenceEffect(differences), ratioEffect(ratios)
+	a.Difference, a.Ratio = differenceEffect(differences), ratios.effect()
 	return a
 }
 

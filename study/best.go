@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
@@ -71,7 +72,7 @@ func losses() []variant {
 		{name: "GRPO", change: func(*run.Config) {}},
 		{name: "wide clip", change: func(c *run.Config) { c.Learner.ClipLow, c.Learner.ClipHigh = 0.4, 0.4 }},
 		{name: "AsymRE", change: withAsymRE, clashes: func(c run.Config) bool { return c.Pipeline.FilterGroups }},
-		{name: "CISPO", change: func(c *run.Config) { c.Learner.Objective = cispo }},
+		{name: "CISPO", change: func(c *run.Config) { c.Learner.Objective = objective.CISPO }},
 		{name: "advantages not divided", change: func(c *run.Config) { c.Learner.Advantage = "no_std" }},
 	}
 }

@@ -20,11 +20,12 @@ func corrections() Study {
 				"nothing but its age and its precision differs; by the queue alone it is 1.4 versions old. At 256 the first " +
 				"256 of 512 updates learn from rollouts of the base model. Each correction is tried by itself: GRPO's clip on " +
 				"π/b; the log-probs recomputed by the trainer and nothing corrected (“unweighted”, the default of several " +
-				"trainers); the same, each token weighted by p/b, truncated; and masks, OPSM, M2PO, DPPO and CISPO. M2PO, DPPO " +
-				"and the token mask are tried without GRPO's clip, which they replace. M2PO's forward pass costs nothing here, " +
+				"trainers); the same, each token weighted by p/b, truncated; and masks, OPSM, M2PO and DPPO. M2PO, DPPO " +
+				"and the token mask are tried without GRPO's clip, which they replace. With one update on each batch, as here, " +
+				"CISPO's gradient is that of truncated weights: the two count as one. M2PO's forward pass costs nothing here, " +
 				"so that all arms make the same number of updates.",
 			"The task is additions below 50, from a warm start at pass@1 0.3. The clip, the unweighted loss, truncated " +
-				"weights, M2PO, DPPO and CISPO are tuned at staleness 256, by three learning rates at the default bound and " +
+				"weights, M2PO and DPPO are tuned at staleness 256, by three learning rates at the default bound and " +
 				"by two other bounds at the first rate. The masks and OPSM have the clip's settings.",
 		},
 		Pilots: correctionPilots, Arms: correctionArms, Judge: judgeCorrections,
@@ -46,7 +47,6 @@ const (
 	truncated    = "truncate"
 	maskSequence = "mask sequence"
 	m2po         = "m2po"
-	cispo        = "cispo"
 )
 
 func methods() []method {
@@ -75,9 +75,6 @@ func methods() []method {
 		{"dppo", []float64{0.2, 0.1, 0.4}, func(l *run.Learner, by float64) {
 			instead(l, objective.Correction{Kind: objective.DPPO, Low: by, High: by})
 		}, "dppo"},
-		{cispo, []float64{4, 1, 0.2}, func(l *run.Learner, high float64) { // with the mean of the others
-			l.Objective, l.Normalisation, l.ClipHigh = objective.CISPO, string(objective.PerSequence), high
-		}, ""},
 	}
 }
 
@@ -114,7 +111,7 @@ func (c condition) of() []method {
 	case c.staleness == 0:
 		tried = append(tried, m2po)
 	default:
-		tried = append(tried, maskSequence, cispo)
+		tried = append(tried, maskSequence)
 	}
 	return slices.DeleteFunc(methods(), func(m method) bool { return !slices.Contains(tried, m.name) })
 }
@@ -202,6 +199,13 @@ func judgeCorrections(f *Found) (Judgement, error) {
 		return list
 	}
 	fresh, old := stale()[0], oldest()
+	var falls []test
+	var clips []Runs
+	for _, c := range stale()[1:] {
+		clip := f.Of(c.arm(clipped))
+		falls = append(falls, unsteadier(clip, f.Of(c.arm(maskSequence))).named(c.String(), above(0)))
+		clips = append(clips, clip)
+	}
 	// fromFresh compares a method in several conditions with itself at staleness 0.
 	fromFresh := func(at []condition, r rule, method string) []test {
 		var list []test
@@ -235,15 +239,15 @@ func judgeCorrections(f *Found) (Judgement, error) {
 		},
 		{
 			source: "GSPO, DeepSeek-V3.2", text: "Sequence masks prevent falls that clipping by token allows.",
-			by:       each(stale()[1:], above(0), unsteady, clipped, maskSequence),
-			measured: "How unsteady a run is, with the clip alone less with the clip and a sequence mask",
+			by: falls, premise: wavers(clips...), note: samplingNote,
+			measured: unsteadiness + ", with the clip alone less with the clip and a sequence mask",
 			more: fmt.Sprintf("Runs that ended below half of their best: %s.", f.crashed(stale()[1:], clipped,
 				maskSequence)),
 		},
 		{
 			source: "CISPO", text: "CISPO keeps what PPO's clipping of stale tokens loses.",
-			by:       each(stale()[1:], above(0), settled, cispo, clipped),
-			measured: settledMean + "of CISPO less that with the clip",
+			by:       each(stale()[1:], above(0), settled, truncated, clipped),
+			measured: settledMean + "of truncated weights, which are CISPO here, less that with the clip",
 		},
 	}, f.correctionPage()...)
 }
@@ -300,7 +304,7 @@ func correctionTable(at condition, arms []Runs) results.Grid {
 	columns := []column{
 		medianOf("pass@1", settled, points),
 		compared("above the clip", arms[0], atEqualCompute),
-		medianOf("unsteady by", unsteady, points),
+		medianOf("wavers by", wavering, points),
 		{"crashed", func(a Runs) string { return fmt.Sprint(a.crashes()) }},
 		plainMedian("staleness", late(meanStaleness), whole),
 		plainMedian("ESS/n", late(effectiveSize), times),

@@ -165,7 +165,11 @@ func (q quartiles) point(x float64) results.Point {
 // point is the mean with its interval.
 func (e estimate) point(x float64) results.Point {
 	low, high := e.pairs.Interval(intervalLevel)
-	return results.Point{X: x, Y: results.Num(e.pairs.Mean()), Low: results.Num(low), High: results.Num(high)}
+	p := results.Point{X: x, Low: results.Num(low), High: results.Num(high)}
+	if from, to := e.pairs.Mean(); from == to {
+		p.Y = results.Num(from)
+	}
+	return p
 }
 
 // curveOf draws estimates against the levels of their arms.
@@ -319,14 +323,15 @@ const mediansNote = "Medians over seeds, quartiles in brackets."
 // armsTable shows how the runs of arms ended.
 func armsTable(title string, arms ...Runs) results.Grid {
 	return table(title, mediansNote+" Compute is in updates without replay. The accuracy reached is the end of a run's "+
-		"isotonic curve, the nearest that never falls; a run is unsteady by its distance from it (root mean square). A "+
+		"isotonic curve, the nearest that never falls. A run wavers by its deviation from a smooth curve, of which sampling "+
+		"of the answers explains some, at most what stands beside it. A "+
 		"run that failed goes on at 0. It crashed if it failed or ended with less than half of its highest accuracy.",
 		arms,
 		column{"runs", func(a Runs) string { return fmt.Sprint(len(a.Runs)) }},
 		medianOf("pass@1 reached", level, points), medianOf("mean pass@1", meanOver(1), points),
 		medianOf("compute to the target", toTarget, updates),
 		medianOf("compute to 98% of what it reached", toOwnLevel, updates),
-		medianOf("unsteady by", unsteady, points),
+		medianOf("wavers by", wavering, points), plainMedian("sampling, at most", sampled, points),
 		column{"crashed", func(a Runs) string { return fmt.Sprint(a.crashes()) }})
 }
 

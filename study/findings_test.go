@@ -78,7 +78,7 @@ func writeFinding(w *strings.Builder, s *results.Study) {
 				begun = true
 			}
 			found := f.Found
-			if f.Verdict == results.CannotTell {
+			if f.Verdict == results.Inconclusive || f.Verdict == results.Untested {
 				found = join(found, f.Why)
 			}
 			cell := strings.NewReplacer("|", `\|`)

@@ -319,8 +319,8 @@ func judgeFreshness(f *Found) (Judgement, error) {
 		},
 		{
 			source: weights, text: "Importance weights make late training more stable.",
-			by:       difference(none, task.fresh, unsteady).is(above(0)),
-			measured: fmt.Sprintf("How unsteady a run on %s is, without weights less with", task.name),
+			by: unsteadier(none, task.fresh).is(above(0)), premise: wavers(none), note: samplingNote,
+			measured: fmt.Sprintf("%s on %s, without weights less with", unsteadiness, task.name),
 		},
 	}, f.freshnessPage(append(tasks, easy...), taus)...)
 }

@@ -14,12 +14,13 @@ import (
 type claim struct {
 	source   string
 	text     string
-	measured string // the measure and the arms compared, in words; the estimate is printed after it
-	by       []test // what decides the claim; named tests are printed one by one
-	most     bool   // it is enough if most tests hold; otherwise all must
-	check    bool   // it follows from arithmetic or from the clock, whatever is learned
-	more     string // further sentences about what was found
-	note     string // a sentence after how the verdict follows
+	measured string   // the measure and the arms compared, in words; the estimate is printed after it
+	by       []test   // what decides the claim; named tests are printed one by one
+	most     bool     // it is enough if most tests hold; otherwise all must
+	premise  *premise // what must have happened for it to be tested; nil: nothing
+	check    bool     // it follows from arithmetic or from the clock, whatever is learned
+	more     string   // further sentences about what was found
+	note     string   // a sentence after how the verdict follows
 
 	arithmetic results.Verdict // of a check that needs no run
 	why        string          // how it follows
@@ -63,7 +64,7 @@ func (f *Found) judge(claims []claim, sections ...results.Section) (Judgement, e
 // chances returns the chance of such runs if the claim were false, and if it were true.
 func (c claim) chances() (holds, fails float64) {
 	n, some := len(c.by), c.some()
-	if n == 0 {
+	if n == 0 || c.untested() {
 		return 1, 1
 	}
 	all := make([][2]float64, n)
@@ -79,7 +80,11 @@ func (c claim) chances() (holds, fails float64) {
 	return results.PartOf(list(0), some), results.PartOf(list(1), n-some+1)
 }
 
-// chance is the p-value of a claim, both sides counted.
+// untested reports whether what the claim supposes did not happen.
+func (c claim) untested() bool { return c.premise != nil && !c.premise.occurred }
+
+// chance is the p-value of a claim, both sides counted; 1 if it is untested, so that it decides nothing and counts among
+// the study's claims as before.
 func (c claim) chance() float64 {
 	holds, fails := c.chances()
 	return min(1, 2*min(holds, fails))
@@ -121,12 +126,15 @@ func (f *Found) finding(c claim, told bool, among int) results.Finding {
 			found += fmt.Sprintf(" %s: %s.", t.name, t.estimate)
 		}
 	}
-	caution, verdict, holds, fails := f.caution(c.runs()), results.CannotTell, 0.0, 0.0
-	if holds, fails = c.chances(); told && caution == "" {
+	caution, verdict, holds, fails := f.caution(c.runs()), results.Inconclusive, 0.0, 0.0
+	switch holds, fails = c.chances(); {
+	case caution != "":
+	case c.untested():
+		verdict = results.Untested
+	case told && fails < holds:
+		verdict = results.DoesNotHold
+	case told:
 		verdict = results.Holds
-		if fails < holds {
-			verdict = results.DoesNotHold
-		}
 	}
 	why := c.by[0].words(c.by[0].what)
 	if mixed {
@@ -138,10 +146,13 @@ func (f *Found) finding(c claim, told bool, among int) results.Finding {
 	case n > 1 && !mixed:
 		why += " This is asked of each."
 	}
-	if caution == "" {
+	if c.premise != nil {
+		why = join(why, c.premise.String())
+	}
+	if caution == "" && verdict != results.Untested {
 		why += fmt.Sprintf(" %s.", chanceText(c.chance()))
-		if verdict == results.CannotTell {
-			why = join(why, c.least(among))
+		if verdict == results.Inconclusive {
+			why = join(why, c.least(among), c.open())
 		}
 	}
 	return results.Finding{Source: c.source, Claim: c.text, Found: join(found, c.more), Verdict: verdict,
@@ -176,6 +187,27 @@ func (c claim) least(among int) string {
 		least = "a factor of " + at.write(math.Exp(-widest/2))
 	}
 	return fmt.Sprintf("The least effect that so many runs would have shown is %s.", least)
+}
+
+// open says which side of a bound cannot be shown, as some run never reached its target.
+func (c claim) open() string {
+	var below, above bool
+	for _, t := range c.by {
+		low, high := t.pairs.Mean()
+		below, above = below || math.IsInf(low, -1), above || math.IsInf(high, 1)
+	}
+	switch {
+	case below && above:
+		return "Where one of two runs never arrives their ratio is known to one side only, here to either: nothing follows."
+	case below:
+		return "Where an opponent never arrives the ratio is at most what is counted: that it is above a bound cannot be " +
+			"shown."
+	case above:
+		return "Where a run never arrives and its opponent does the ratio is at least what is counted: that it is below a " +
+			"bound cannot be shown."
+	default:
+		return ""
+	}
 }
 
 func chanceText(p float64) string {
@@ -246,12 +278,14 @@ func within(value, margin float64) rule {
 // intervalLevel is the level of the intervals that are printed.
 const intervalLevel = 0.95
 
-// estimate is a quantity over runs, or pairs of runs of one seed. A target that was never reached makes it infinite.
+// estimate is a quantity over runs, or pairs of runs of one seed. Where a target was never reached, or where the part of
+// sampling is not known, it lies between bounds.
 type estimate struct {
 	what  string // the difference
 	write format // of its values
 	log   bool   // the pairs hold its logarithm: their mean is that of ratios
 	pairs results.Pairs
+	never string // how many runs, or opponents, never reached the target
 }
 
 // scaled returns a value on the scale of the pairs.
@@ -272,8 +306,8 @@ func (e estimate) of(v float64) string {
 
 // constant returns the value of an estimate that is the same for all runs.
 func (e estimate) constant() (float64, bool) {
-	v := e.pairs.Values()
-	if len(v) == 0 || slices.Min(v) != slices.Max(v) {
+	v, high := e.pairs.Values()
+	if len(v) == 0 || slices.Min(v) != slices.Max(high) {
 		return 0, false
 	}
 	if e.log {
@@ -282,24 +316,38 @@ func (e estimate) constant() (float64, bool) {
 	return v[0], true
 }
 
-// String writes the mean with its interval, and the mean on each base model.
+// String writes the mean with its interval for these base models, the mean on each of them, the interval for all base
+// models of which they are a sample, and how many runs never reached the target.
 func (e estimate) String() string {
-	n, blocks := e.pairs.N(), e.pairs.Blocks()
+	n := e.pairs.N()
 	if n == 0 {
-		return "not measured"
+		return strings.TrimSuffix("not measured; "+e.never, "; ")
 	}
-	text := fmt.Sprintf("%s (%s", e.of(e.pairs.Mean()), words.Plural(n, "run"))
-	if low, high := e.pairs.Interval(intervalLevel); !math.IsNaN(low) {
-		text += fmt.Sprintf(", 95%% interval %s to %s", e.of(low), e.of(high))
+	mean, interval := e.written(e.pairs.Interval(intervalLevel))
+	text := fmt.Sprintf("%s (%s", mean, words.Plural(n, "run"))
+	if interval != "" {
+		text += ", 95% interval " + interval
 	}
-	if len(blocks) > 1 && n > len(blocks) {
-		list := make([]string, len(blocks))
-		for i, b := range blocks {
-			list[i] = e.of(b)
+	if low, high := e.pairs.Blocks(); len(low) > 1 && n > len(low) {
+		list := make([]string, len(low))
+		for i := range low {
+			list[i] = results.SpanText(low[i], high[i], e.of)
 		}
 		text += "; by base model " + strings.Join(list, ", ")
+		if _, interval := e.written(e.pairs.AcrossBlocks(intervalLevel)); interval != "" {
+			text += "; over base models " + interval
+		}
+	}
+	if e.never != "" {
+		text += "; " + e.never
 	}
 	return text + ")"
+}
+
+// written writes the mean, and an interval, "" if it has no end.
+func (e estimate) written(low, high float64) (mean, interval string) {
+	from, to := e.pairs.Mean()
+	return results.SpanText(from, to, e.of), results.IntervalText(low, high, e.of)
 }
 
 // cell writes the mean with its interval, for a table.
@@ -307,11 +355,11 @@ func (e estimate) cell() string {
 	if e.pairs.N() == 0 {
 		return missing
 	}
-	text := e.of(e.pairs.Mean())
-	if low, high := e.pairs.Interval(intervalLevel); !math.IsNaN(low) {
-		text += fmt.Sprintf(" (%s to %s)", e.of(low), e.of(high))
+	mean, interval := e.written(e.pairs.Interval(intervalLevel))
+	if interval == "" {
+		return mean
 	}
-	return text
+	return fmt.Sprintf("%s (%s)", mean, interval)
 }
 
 // as shows an estimate under another name or in another format.
@@ -322,12 +370,18 @@ func (e estimate) as(what string, write format) estimate {
 
 // estimateOf computes a quantity on each seed that any of the arms has, and leaves it out where it is NaN.
 func estimateOf(what string, write format, of func(seed uint64) float64, arms ...Runs) estimate {
-	var values []float64
+	return betweenOf(what, write, func(seed uint64) (low, high float64) { v := of(seed); return v, v }, arms...)
+}
+
+// betweenOf does so for a quantity that lies between bounds.
+func betweenOf(what string, write format, of func(seed uint64) (low, high float64), arms ...Runs) estimate {
+	var lows, highs []float64
 	var bases []uint64
 	for _, seed := range seedsOf(arms...) {
-		values, bases = append(values, of(seed)), append(bases, baseOf(seed))
+		low, high := of(seed)
+		lows, highs, bases = append(lows, low), append(highs, high), append(bases, baseOf(seed))
 	}
-	return estimate{what: what, write: write, pairs: results.NewPairs(values, bases)}
+	return estimate{what: what, write: write, pairs: results.NewBoundedPairs(lows, highs, bases)}
 }
 
 // difference is how much more of a measure arm a has than b, seed by seed.
@@ -335,11 +389,63 @@ func difference(a, b Runs, m measure) estimate {
 	return estimateOf("the difference", change, func(seed uint64) float64 { return a.on(seed, m) - b.on(seed, m) }, a, b)
 }
 
-// ratio is a measure of arm a over that of b, seed by seed. Seeds on which neither is finite are left out.
+// ratio is a measure of arm a over that of its opponent b, seed by seed. A run that never reached its target, whose
+// measure is infinite, counts with what it spent: if it is the opponent's the ratio is at most that, else at least.
+// Seeds on which neither arrives are left out.
 func ratio(a, b Runs, m measure) estimate {
-	e := estimateOf("the ratio", times, func(seed uint64) float64 { return math.Log(a.on(seed, m) / b.on(seed, m)) }, a, b)
+	var runs, opponents, neither, of int
+	e := betweenOf("the ratio", times, func(seed uint64) (low, high float64) {
+		x, own := a.spent(seed, m)
+		y, opponent := b.spent(seed, m)
+		if math.IsNaN(x) || math.IsNaN(y) {
+			return math.NaN(), math.NaN()
+		}
+		of++
+		switch {
+		case !own && !opponent:
+			neither++
+		case !own:
+			runs++
+		case !opponent:
+			opponents++
+		}
+		return results.LogRatio(x, y, own, opponent)
+	}, a, b)
 	e.log = true
+	var never []string
+	for _, n := range []struct {
+		count int
+		words string
+	}{{opponents, "%d of %d opponents never arrive"}, {runs, "%d of %d runs never arrive"},
+		{neither, "in %d of %d pairs neither arrives"}} {
+		if n.count > 0 {
+			never = append(never, fmt.Sprintf(n.words, n.count, of))
+		}
+	}
+	e.never = strings.Join(never, "; ")
 	return e
+}
+
+// spent is a measure on one seed and whether it is finite: if not, it is what the run spent without reaching its target.
+func (a Runs) spent(seed uint64, m measure) (v float64, reached bool) {
+	if v = a.on(seed, m); math.IsInf(v, 1) {
+		return m(a, atTheEnd(a, a.Seed(seed))), false
+	}
+	return v, true
+}
+
+// unsteadier is how much more arm a wavers than b, seed by seed, as a variance. Of each variance, what sampling explains
+// is only known to lie between nothing and a bound.
+func unsteadier(a, b Runs) estimate {
+	return betweenOf("the difference", root, func(seed uint64) (low, high float64) {
+		r, s := a.Seed(seed), b.Seed(seed)
+		if r == nil || s == nil {
+			return math.NaN(), math.NaN()
+		}
+		x, ofX := roughness(a, r)
+		y, ofY := roughness(b, s)
+		return x - ofX - y, x - (y - ofY)
+	}, a, b)
 }
 
 // averageOver is the mean of a measure over several arms, seed by seed. Arms without a run of the seed are left out.
@@ -421,6 +527,16 @@ func change(v float64) string {
 	}
 	return words.Fixed(v, 3)
 }
+
+// unsteadiness is what unsteadier measures, in words.
+const (
+	unsteadiness = "Variance of accuracy about a smooth curve, as its root"
+	samplingNote = "Of each variance, what the sampling of answers explains lies between nothing and p(1 − p)/n: only a " +
+		"difference beyond that counts."
+)
+
+// root writes the root of a variance, or of a difference of variances, with its sign.
+func root(v float64) string { return change(math.Copysign(math.Sqrt(math.Abs(v)), v)) }
 
 // updates writes compute in updates, infinite where a target was not reached.
 func updates(v float64) string {

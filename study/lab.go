@@ -167,6 +167,28 @@ const queueName = "no replay"
 // queueArm is the reference of the studies.
 func queueArm(o Options) Arm { return Arm{queueName, withPassAt(queue(o))} }
 
+// The arm without replay at the learning rate that was best for it, and with what else the study best chose for it.
+const (
+	ratedQueueName = "no replay, rate chosen"
+	tunedQueueName = "no replay, rate and loss chosen"
+)
+
+// queueTuning is how training without replay is tuned on this task, in the study best.
+func queueTuning(o Options) tuning { return tunings(o)[0][0] }
+
+func ratedQueueArm(o Options) Arm { return Arm{ratedQueueName, o.choice(queueTuning(o)[0]).Config} }
+
+func tunedQueueArm(o Options) Arm {
+	c, _ := queueTuning(o).chosen(o)
+	return Arm{tunedQueueName, c}
+}
+
+// againstTuned compares an arm with the best that training without replay has.
+func (f *Found) againstTuned(of func(queue Runs) estimate) string {
+	_, what := queueTuning(f.Options).chosen(f.Options)
+	return fmt.Sprintf("Less that of the best without replay (%s): %s.", what, of(f.Of(tunedQueueName)))
+}
+
 // bufferArm is a cell of the grid.
 func bufferArm(o Options, at cell) Arm {
 	c := buffer(o, at)

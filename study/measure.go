@@ -44,8 +44,15 @@ func last(_ Runs, r *results.Run) float64 {
 	}
 }
 
-// unsteady is how far a run's accuracy lies from its isotonic curve, 0 if it only rises.
-func unsteady(a Runs, r *results.Run) float64 { return results.Unsteadiness(a.evalsOf(r)).Float() }
+// roughness is the variance of a run's accuracy about a smooth curve, and the most of it that sampling explains.
+func roughness(a Runs, r *results.Run) (variance, sampling float64) {
+	v, s := results.Roughness(a.evalsOf(r))
+	return v.Float(), s.Float()
+}
+
+// wavering is the root of that variance, and sampled of what sampling explains at most.
+func wavering(a Runs, r *results.Run) float64 { v, _ := roughness(a, r); return math.Sqrt(v) }
+func sampled(a Runs, r *results.Run) float64  { _, s := roughness(a, r); return math.Sqrt(s) }
 
 // crashed reports whether a run failed or ended with less than half of its highest accuracy.
 func crashed(a Runs, r *results.Run) bool {
@@ -193,6 +200,17 @@ func toTarget(a Runs, r *results.Run) float64 {
 // clockToTarget is the virtual time at which a run reached its arm's target.
 func clockToTarget(a Runs, r *results.Run) float64 {
 	return reached(a, r, func(x results.Reach) results.Number { return x.Clock })
+}
+
+// atTheEnd is a run as if it had reached its target at its last evaluation, however high: a measure of the compute or
+// the clock to the target is then all that it spent. A run that failed has spent its budget.
+func atTheEnd(a Runs, r *results.Run) *results.Run {
+	evals := slices.Clone(a.evalsOf(r))
+	end := evals[len(evals)-1]
+	end.Pass1 = 1
+	reached := *r
+	reached.Evals = append(evals, end)
+	return &reached
 }
 
 func reached(a Runs, r *results.Run, of func(results.Reach) results.Number) float64 {

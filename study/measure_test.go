@@ -85,8 +85,8 @@ func TestAnArmWhoseRunsAllFailedDoesNotLimitTheComparison(t *testing.T) {
 	if n := whole.end(freshRollouts); n != 20 {
 		t.Errorf("compared after %g rollouts, want 20, to which the run came that did not fail", n)
 	}
-	if d := atEqualRollouts(failing, whole); !slices.Equal(d.pairs.Values(), []float64{-0.5}) {
-		t.Errorf("difference %v, want that the failed run has nothing left of 0.5", d.pairs.Values())
+	if d, _ := atEqualRollouts(failing, whole).pairs.Values(); !slices.Equal(d, []float64{-0.5}) {
+		t.Errorf("difference %v, want that the failed run has nothing left of 0.5", d)
 	}
 }
 
@@ -130,7 +130,9 @@ func TestMeasuresOfRuns(t *testing.T) {
 		// 0.6 and 0.4 are pooled; 0.9 to 0.4 at 0.6; a failed run goes on at 0 as far as the longest
 		{"level", level, [4]float64{0.8, 0.6, 0.3, nan}},
 		{"last", last, [4]float64{0.8, 0.4, 0, nan}},
-		{"unsteady", unsteady, [4]float64{math.Sqrt(0.02 / 5), math.Sqrt(0.26 / 5), math.Sqrt(0.36 / 5), nan}},
+		// third differences: 0.2 − 1.8 + 1.2 − 0.7 and 0.6 − 1.2 + 2.1 − 0.8; of the failed run 0.2 and −1.2
+		{"wavering", wavering, [4]float64{math.Sqrt((1.21 + 0.49) / 40), math.Sqrt((0.16 + 1) / 40),
+			math.Sqrt((0.04 + 1.44) / 40), nan}},
 		{"mean", meanOver(1), [4]float64{2.5 / 4, 2.4 / 4, 1.2 / 4, nan}},
 		{"mean of the first half", meanOver(0.5), [4]float64{0.5, 0.85, 0.6, nan}},
 		{"to the target", toTarget, [4]float64{5 + 7/u, 3.75 + 7/u, 3.75 + 7/u, nan}},

@@ -52,12 +52,12 @@ func judgeOffPoliciness(f *Found) (Judgement, error) {
 		},
 		{
 			source: er12, text: "Moderate staleness makes training more stable.",
-			by:       difference(arms[0], arms[1], unsteady).is(above(0)),
-			measured: "How unsteady a run is, on-policy less that at the moderate delay",
+			by: unsteadier(arms[0], arms[1]).is(above(0)), premise: wavers(arms[0]), note: samplingNote,
+			measured: unsteadiness + ", on-policy less at the moderate delay",
 		},
 		{
 			source: er12, text: "Moderate staleness reaches a higher best accuracy.",
-			by:       difference(arms[1], arms[0], level).is(above(0)),
+			by: difference(arms[1], arms[0], level).is(above(0)), premise: falls(arms[0], arms[1]),
 			measured: "Pass@1 reached at the moderate delay, less that on-policy",
 		},
 	}, results.Section{

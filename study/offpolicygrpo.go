@@ -83,14 +83,11 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 	}
 	afterBatches, batches := lag(freshRollouts)
 	afterUpdates, steps := lag(updateCount)
-	const (
-		fig2         = "[OG] fig. 2"
-		unsteadiness = "How unsteady a run is"
-	)
+	const fig2 = "[OG] fig. 2"
 	return f.judge([]claim{
 		{
 			source: fig2, text: "Masking groups of zero variance makes on-policy GRPO more stable.",
-			by:       difference(on, masked, unsteady).is(above(0)),
+			by: unsteadier(on, masked).is(above(0)), premise: wavers(on), note: samplingNote,
 			measured: unsteadiness + ", (1,1) less (1,1) with masking",
 		},
 		{
@@ -100,7 +97,7 @@ func judgeOffPolicyGRPO(f *Found) (Judgement, error) {
 		},
 		{
 			source: fig2, text: "Off-policy GRPO, (10,1), is more stable than on-policy, (1,1).",
-			by:       difference(on, off, unsteady).is(above(0)),
+			by: unsteadier(on, off).is(above(0)), premise: wavers(on), note: samplingNote,
 			measured: unsteadiness + ", (1,1) less (10,1)",
 		},
 		{
@@ -178,7 +175,7 @@ func checkpointsTable(arms []Runs) results.Grid {
 	g := table("pass@1 over the checkpoints", "", arms, medianOf("min", quantileOfCheckpoints(0), points),
 		medianOf("max", quantileOfCheckpoints(1), points),
 		medianOf("median", quantileOfCheckpoints(0.5), points), medianOf("mean", meanOver(1), points),
-		medianOf("unsteady by", unsteady, points),
+		medianOf("wavers by", wavering, points),
 		medianOf("weights sent", sent, updates))
 	g.Columns[0] = "(v, i)"
 	return g

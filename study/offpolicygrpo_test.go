@@ -12,7 +12,7 @@ import (
 func ogAsClaimed(arm string, part float64) float64 {
 	switch {
 	case arm == og11 && part > 0.55 && part < 0.65:
-		return 0.3 // of 0.35 before
+		return 0.2 // of 0.35 before
 	case strings.HasPrefix(arm, "(1,10)"):
 		return 0.15 + 0.1*part
 	case arm == og11:
@@ -24,6 +24,8 @@ func ogAsClaimed(arm string, part float64) float64 {
 // ogReversed is a world in which they do not.
 func ogReversed(arm string, part float64) float64 {
 	switch {
+	case arm == og11 && part > 0.55 && part < 0.65:
+		return 0.27
 	case arm == og11:
 		return 0.3 + 0.2*part
 	case strings.HasPrefix(arm, "(1,10)"):
@@ -41,7 +43,7 @@ func TestOffPolicyGRPOIsJudgedByTheRuns(t *testing.T) {
 		alikeVerdicts(6, results.DoesNotHold)...)
 	for _, o := range []Options{{Seeds: 3}, {Seeds: 1}, {Seeds: 12, Quick: true}} {
 		expect(t, invention{accuracy: ogAsClaimed, noise: 0.002}.judged(t, s, o),
-			alikeVerdicts(6, results.CannotTell)...)
+			alikeVerdicts(6, results.Inconclusive)...)
 	}
 }
 
@@ -80,7 +82,7 @@ func TestAScheduleWithoutRunsLeavesTheOthersJudged(t *testing.T) {
 	w := invention{accuracy: ogAsClaimed, noise: 0.002,
 		missing: func(arm string, _ uint64) bool { return arm == og101 }}
 	findings := w.judged(t, offPolicyGRPO(), Options{Seeds: 12})
-	expect(t, findings, results.Holds, results.Holds, results.CannotTell, results.CannotTell, results.CannotTell,
+	expect(t, findings, results.Holds, results.Holds, results.Inconclusive, results.Inconclusive, results.Inconclusive,
 		results.Holds)
 	if !strings.HasPrefix(findings[2].Why, "There are no runs to compare. ") {
 		t.Errorf("why not: %s", findings[2].Why)
@@ -98,8 +100,8 @@ func TestTenUpdatesOnABatchAreComparedAfterEqualRollouts(t *testing.T) {
 	}
 	// The last evaluations of (1,1) within 124 batches are those at 90, 105 and 120 of 300, those of (1,10) at 270, 285
 	// and 300.
-	if got := difference(on, slow,
-		settledAt(slow.end(freshRollouts), freshRollouts)).pairs.Mean(); math.Abs(got-(105.0-285)/300) > 1e-9 {
+	if got := known(difference(on, slow, settledAt(slow.end(freshRollouts), freshRollouts))); math.Abs(got-(105.0-
+		285)/300) > 1e-9 {
 		t.Errorf("difference after equal rollouts: %g", got)
 	}
 }

@@ -5,33 +5,43 @@ import (
 	"math"
 	"strings"
 
+	"github.com/reprise-rl/reprise/objective"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
 
-func opponent() Study {
+// opponents are the tournaments, one for each task.
+func opponents() (list []Study) {
+	for _, t := range opponentTasks() {
+		list = append(list, t.tournament())
+	}
+	return list
+}
+
+func (t opponentTask) tournament() Study {
 	return Study{
-		Name: "opponent", Title: "Does replay beat the best training that needs no buffer?", Source: "our own",
+		Name: t.study, Title: "Does replay beat the best training that needs no buffer? Task " + t.name, Source: "our own",
 		Lead: []string{
 			"Training without a buffer has two ways to learn more from the same compute: smaller batches, and several " +
 				"updates on a batch. This study gives both their best settings, and asks what a buffer adds: a plain one, and " +
 				"a recipe that keeps right answers, a few of each prompt, and draws a share of each batch from them.",
 			"Five families of configurations are tuned in the same stages, by as many trials: the batch, with a learning rate " +
 				"that goes with it, the size of groups, the weight decay, the loss, what the family alone can vary, the rate, " +
-				"and the batch again. Where the rate chosen is at an edge, the last stage tries beyond. Tuning has base models " +
+				"and the batch again. Where the rate chosen is at an edge, the next stage tries beyond. Tuning has base models " +
 				"and held-out problems of its own.",
 			"Compute is counted by formula, and by the clock of all GPUs with rollouts of uneven lengths (length_sigma 1), " +
 				"where training in turns waits for the longest.",
 		},
-		Blocks: 2, Pilots: opponentPilots, Arms: opponentArms, Judge: judgeOpponent,
+		Blocks: 2, PilotRuns: 2, Pilots: t.pilots, Arms: t.arms, Judge: t.judge,
 	}
 }
 
 // opponentTask is a task on which the families compete.
 type opponentTask struct {
 	name    string
+	study   string // its study
 	base    func(Options) run.Config
 	compute float64   // the budget: rollouts that a queue could use once
 	rate    float64   // of a batch of rateBatch; that of another is in proportion to the root of its size
@@ -49,10 +59,10 @@ func opponentBatches() []int { return []int{240, 480, 960, 1920, 3840} }
 
 func opponentTasks() []opponentTask {
 	return []opponentTask{
-		{name: "addition", base: additionBase, compute: labBatch * labCompute, rate: 1.4e-3,
+		{name: "addition", study: "opponent", base: additionBase, compute: labBatch * labCompute, rate: 1.4e-3,
 			levels: []float64{0.18, 0.25, 0.35}},
-		{name: "search", base: searchBase, compute: labBatch / 2 * 10, rate: 1e-3, levels: []float64{0.18, 0.35, 0.5}},
-		{name: "countdown", base: countdownBase, compute: labBatch * labCompute, rate: 1.4e-3,
+		{name: "search", study: "opponent-search", base: searchBase, compute: labBatch / 2 * 10, rate: 1e-3, levels: []float64{0.18, 0.35, 0.5}},
+		{name: "countdown", study: "opponent-countdown", base: countdownBase, compute: labBatch * labCompute, rate: 1.4e-3,
 			levels: []float64{0.04, 0.08, 0.12}},
 	}
 }
@@ -221,13 +231,9 @@ type contest struct {
 	o      Options
 }
 
-func (c contest) String() string { return c.task.name + ": " + c.family.name }
-
-func contests(o Options) (list []contest) {
-	for _, t := range opponentTasks() {
-		for _, f := range families() {
-			list = append(list, contest{t, f, o})
-		}
+func (t opponentTask) contests(o Options) (list []contest) {
+	for _, f := range families() {
+		list = append(list, contest{t, f, o})
 	}
 	return list
 }
@@ -241,13 +247,16 @@ func (c contest) pilots() []Pilot {
 	}{
 		{"batch", as(c.batches()...)},
 		{"groups", as(groupSizes(2, 4, 16)...)},
-		{"weight decay", as(weightDecays(1, 2, 4)...)},
+		{"weight decay", as(weightDecays(1, 3, 10)...)},
 		{"loss", as(opponentLosses()...)},
 		{"the family's own", as(c.family.own...)},
-		{"rate", as(timesRate(0.5, 0.7, 1.4, 2)...)},
+		{"rate", as(timesRate(leastRate, 0.7, 1.4, mostRate)...)},
 		{"beyond", func(chosen Arm) []variant {
-			if rateAtEdge(chosen) {
-				return timesRate(0.5, 0.7, 1.4, 2)
+			switch {
+			case strings.HasSuffix(chosen.Name, timesRateName(leastRate)):
+				return timesRate(leastRate, 0.7)
+			case strings.HasSuffix(chosen.Name, timesRateName(mostRate)):
+				return timesRate(1.4, mostRate)
 			}
 			return nil
 		}},
@@ -256,7 +265,7 @@ func (c contest) pilots() []Pilot {
 	var list []Pilot
 	var chosen Arm
 	for i, s := range stages {
-		p := Pilot{Name: fmt.Sprintf("%s, %s", c, s.name), of: overTheRun, by: meanOver(1), stage: i}
+		p := Pilot{Name: fmt.Sprintf("%s: %s", c.family.name, s.name), of: overTheRun, by: meanOver(1), stage: i}
 		if i > 0 { // leaving it as it is comes first, so that a tie changes nothing
 			p.Arms = append(p.Arms, Arm{p.Name + ": as before", chosen.Config})
 		}
@@ -273,10 +282,10 @@ func (c contest) pilots() []Pilot {
 	return list
 }
 
-// rateAtEdge reports whether an arm has the least or the largest of the rates that its stage tried.
-func rateAtEdge(a Arm) bool {
-	return strings.HasSuffix(a.Name, "rate × 0.5") || strings.HasSuffix(a.Name, "rate × 2")
-}
+// Rates are tried from half of the one before to twice that, and once more beyond an edge that was chosen.
+const leastRate, mostRate = 0.5, 2
+
+func timesRateName(by float64) string { return fmt.Sprintf("rate × %g", by) }
 
 // batches are all batches, each at the rate that goes with its size.
 func (c contest) batches() (list []variant) {
@@ -325,7 +334,7 @@ func (c contest) neighbours(chosen run.Config) (list []variant) {
 func opponentLosses() []variant {
 	return []variant{
 		{name: "CISPO", change: func(c *run.Config) {
-			c.Learner.Objective, c.Learner.ClipLow, c.Learner.ClipHigh = cispo, 0, 0
+			c.Learner.Objective, c.Learner.ClipLow, c.Learner.ClipHigh = objective.CISPO, 0, 0
 		}},
 		{name: "AsymRE", change: func(c *run.Config) {
 			withAsymRE(c)
@@ -339,7 +348,7 @@ func opponentLosses() []variant {
 // timesRate are learning rates relative to the chosen one.
 func timesRate(list ...float64) (variants []variant) {
 	for _, by := range list {
-		variants = append(variants, variant{name: fmt.Sprintf("rate × %g", by),
+		variants = append(variants, variant{name: timesRateName(by),
 			change: func(c *run.Config) { c.Learner.LearningRate = roundRate(c.Learner.LearningRate * by) }})
 	}
 	return variants
@@ -363,12 +372,13 @@ func (c contest) atEdge() string {
 	for _, p := range c.pilots() {
 		a := c.o.choice(p)
 		switch config := a.Config; {
-		case p.stage == beyondStage && rateAtEdge(a):
+		case p.stage == beyondStage && (strings.HasSuffix(a.Name, timesRateName(leastRate)) ||
+			strings.HasSuffix(a.Name, timesRateName(mostRate))):
 			edges = append(edges, fmt.Sprintf("the rate %.2g", config.Learner.LearningRate))
-		case p.stage == decayStage && config.Learner.WeightDecay == 4:
-			edges = append(edges, "weight decay 4")
-		case p.stage == groupStage && (config.Pipeline.Group == 2 || config.Pipeline.Group == 16):
-			edges = append(edges, fmt.Sprintf("groups of %d", config.Pipeline.Group))
+		case p.stage == decayStage && config.Learner.WeightDecay == 10:
+			edges = append(edges, "weight decay 10")
+		case p.stage == groupStage && config.Pipeline.Group == 16: // groups of 2 are the smallest there are
+			edges = append(edges, "groups of 16")
 		case p.stage == ownStage && config.Pipeline.BatchUpdates == 8:
 			edges = append(edges, "8 updates")
 		}
@@ -380,8 +390,8 @@ func (c contest) atEdge() string {
 	return strings.Join(edges, ", ")
 }
 
-func opponentPilots(o Options) (list []Pilot) {
-	for _, c := range contests(o) {
+func (t opponentTask) pilots(o Options) (list []Pilot) {
+	for _, c := range t.contests(o) {
 		list = append(list, c.pilots()...)
 	}
 	return list
@@ -390,13 +400,13 @@ func opponentPilots(o Options) (list []Pilot) {
 // uneven is behind the names of arms whose rollouts have uneven lengths.
 const uneven = ", uneven lengths"
 
-// opponentArms are what each family chose on each task, with rollouts of even and of uneven lengths.
-func opponentArms(o Options) (arms []Arm) {
-	for _, c := range contests(o) {
+// arms are what each family chose, with rollouts of even and of uneven lengths.
+func (t opponentTask) arms(o Options) (arms []Arm) {
+	for _, c := range t.contests(o) {
 		even, _ := c.chosen()
 		long := even
 		long.Pipeline.LengthSigma = 1
-		arms = append(arms, Arm{c.String(), even}, Arm{c.String() + uneven, long})
+		arms = append(arms, Arm{c.family.name, even}, Arm{c.family.name + uneven, long})
 	}
 	return arms
 }
@@ -438,55 +448,34 @@ func toLevelOf(other Runs, to func(accuracy float64) measure) measure {
 // opponentGoal is the ratio of compute that the recipe is to reach against every opponent.
 const opponentGoal = 0.5
 
-func judgeOpponent(f *Found) (Judgement, error) {
-	var ahead, goal, buffer, waiting []test
+func (t opponentTask) judge(f *Found) (Judgement, error) {
+	var arms, long []Runs
 	var chosen []string
-	var sections []results.Section
-	for _, t := range opponentTasks() {
-		var arms, long []Runs
-		for _, family := range families() {
-			c := contest{t, family, f.Options}
-			arms, long = append(arms, f.Of(c.String())), append(long, f.Of(c.String()+uneven))
-			config, words := c.chosen()
-			text := fmt.Sprintf("%s: a batch of %d, rate %.2g", c, config.Pipeline.Batch, config.Learner.LearningRate)
-			if words != "" {
-				text += " (" + words + ")"
-			}
-			if edge := c.atEdge(); edge != "" {
-				text += "; at the edge of what was tried: " + edge
-			}
-			chosen = append(chosen, text+".")
-		}
-		n := len(arms) - 1
-		recipe, middle := arms[n], t.levels[len(t.levels)/2]
-		for i, a := range arms[:n] {
-			name := fmt.Sprintf("%s, %s", t.name, families()[i].name)
-			if !families()[i].buffer {
-				ahead = append(ahead, difference(recipe, a, meanOver(1)).named(name, above(0)))
-				goal = append(goal, ratio(recipe, a, computeTo(middle)).named(
-					fmt.Sprintf("%s, to %g", name, middle), atMost(opponentGoal)))
-				buffer = append(buffer, difference(arms[n-1], a, meanOver(1)).named(name, above(0)))
-				waiting = append(waiting, ratio(long[n], long[i], clockTo(middle)).named(
-					fmt.Sprintf("%s, to %g", name, middle), below(1)))
-			}
-		}
-		drawn := namedLines(0, func(i int) string { return families()[i].name }, arms...)
-		x := byCompute("compute, in rollouts generated and used once", 1+recipe.Config.Pipeline.RolloutCost)
-		sections = append(sections, results.Section{
-			Title: "Accuracy against compute: " + t.name, Text: []string{"Lines are medians over seeds, bands quartiles."},
-			Figures: []results.Figure{medianFigure("Each family at its best", "", x, drawn...),
-				seedFigure("Every seed", "", x, drawn...)},
-			Grids: []results.Grid{
-				t.ratios("Compute of the recipe over that of each family", arms, computeTo),
-				t.ratios("The same by the clock of all GPUs, with rollouts of uneven lengths", long, clockTo),
-			},
-		})
+	for _, c := range t.contests(f.Options) {
+		arms, long = append(arms, f.Of(c.family.name)), append(long, f.Of(c.family.name+uneven))
+		chosen = append(chosen, c.told())
 	}
+	n := len(arms) - 1
+	recipe, plain, middle := arms[n], arms[n-1], t.levels[len(t.levels)/2]
+	var ahead, goal, buffer, waiting []test
+	for i, a := range arms {
+		if families()[i].buffer {
+			continue
+		}
+		name := families()[i].name
+		level := fmt.Sprintf("%s, to %g", name, middle)
+		ahead = append(ahead, difference(recipe, a, meanOver(1)).named(name, above(0)))
+		goal = append(goal, ratio(recipe, a, computeTo(middle)).named(level, atMost(opponentGoal)))
+		buffer = append(buffer, difference(plain, a, meanOver(1)).named(name, above(0)))
+		waiting = append(waiting, ratio(long[n], long[i], clockTo(middle)).named(level, below(1)))
+	}
+	drawn := namedLines(0, func(i int) string { return families()[i].name }, arms...)
+	x := byCompute("compute, in rollouts generated and used once", 1+recipe.Config.Pipeline.RolloutCost)
 	const source = "our own"
 	return f.judge([]claim{
 		{
 			source: source, by: ahead, measured: "Mean pass@1 over the budget, the recipe less each family without a buffer",
-			text: "The recipe learns faster than every family without a buffer, each at its best batch.",
+			text: "The recipe learns faster than every family without a buffer, each at its best.",
 		},
 		{
 			source: source, by: goal, measured: "Compute, the recipe over each family without a buffer",
@@ -500,7 +489,28 @@ func judgeOpponent(f *Found) (Judgement, error) {
 			source: source, by: waiting, measured: "Time of all GPUs, the recipe over each family without a buffer",
 			text: "By the clock, with rollouts of uneven lengths, the recipe is faster than each.",
 		},
-	}, append(sections, results.Section{Title: "What each family chose", Text: chosen})...)
+	}, results.Section{
+		Title: "Accuracy against compute", Text: []string{"Lines are medians over seeds, bands quartiles."},
+		Figures: []results.Figure{medianFigure("Each family at its best", "", x, drawn...),
+			seedFigure("Every seed", "", x, drawn...)},
+		Grids: []results.Grid{
+			t.ratios("Compute of the recipe over that of each family", arms, computeTo),
+			t.ratios("The same by the clock of all GPUs, with rollouts of uneven lengths", long, clockTo),
+		},
+	}, results.Section{Title: "What each family chose", Text: chosen})
+}
+
+// told is what a family chose, in words.
+func (c contest) told() string {
+	config, words := c.chosen()
+	text := fmt.Sprintf("%s: a batch of %d, rate %.2g", c.family.name, config.Pipeline.Batch, config.Learner.LearningRate)
+	if words != "" {
+		text += " (" + words + ")"
+	}
+	if edge := c.atEdge(); edge != "" {
+		text += "; at the edge of what was tried: " + edge
+	}
+	return text + "."
 }
 
 // ratios compares the last of the families' arms with each of the others.

@@ -9,30 +9,25 @@ import (
 
 // Whatever the stages choose, every arm can be run, and has the task's budget in rollouts.
 func TestTheStagesOfTheTournamentMakeConfigurationsThatRun(t *testing.T) {
-	for _, quick := range []bool{false, true} {
-		for pick := range 5 {
+	for _, task := range opponentTasks() {
+		for pick := range 10 {
+			quick := pick >= 5
 			o := Options{Seeds: 12, Quick: quick, chosen: map[string]int{}}
 			for stage := range 8 {
-				for _, p := range opponentPilots(o) {
+				for _, p := range task.pilots(o) {
 					if p.stage == stage {
 						o.chosen[p.Name] = (pick * (stage + 1)) % len(p.Arms)
 					}
 				}
 			}
-			for _, p := range opponentPilots(o) {
+			for _, p := range task.pilots(o) {
 				for _, a := range p.Arms {
 					if err := a.Config.Validate(); err != nil {
 						t.Errorf("%s: %v", a.Name, err)
 					}
 				}
 			}
-			for _, a := range opponentArms(o) {
-				task := opponentTasks()[0]
-				for _, each := range opponentTasks() {
-					if strings.HasPrefix(a.Name, each.name) {
-						task = each
-					}
-				}
+			for _, a := range task.arms(o) {
 				if got := a.Config.Budget.Compute * float64(a.Config.Pipeline.Batch); !quick && got != task.compute {
 					t.Errorf("%s has a budget of %v rollouts, want %v", a.Name, got, task.compute)
 				}
@@ -45,14 +40,14 @@ func TestTheStagesOfTheTournamentMakeConfigurationsThatRun(t *testing.T) {
 func TestEveryFamilyIsTunedByAsManyTrials(t *testing.T) {
 	o := Options{Seeds: 12}
 	trials := make(map[string]int)
-	for _, c := range contests(o) {
+	for _, c := range opponentTasks()[0].contests(o) {
 		for _, p := range c.pilots() {
-			trials[c.String()] += len(p.Arms)
+			trials[c.family.name] += len(p.Arms)
 		}
 	}
 	for name, n := range trials {
-		if n != trials["addition: queue"] {
-			t.Errorf("%s has %d trials, addition: queue %d", name, n, trials["addition: queue"])
+		if n != trials["queue"] {
+			t.Errorf("%s has %d trials, the queue %d", name, n, trials["queue"])
 		}
 	}
 }
@@ -85,7 +80,7 @@ func TestTheOpponentIsJudgedByTheRuns(t *testing.T) {
 		{"the recipe a little ahead", speeds(2, 1, 1.5, 2.5), [4]results.Verdict{yes, no, no, yes}},
 		{"reuse ahead of everything", speeds(1, 4, 2, 2), [4]results.Verdict{no, no, no, no}},
 	} {
-		for i, f := range judged(t, opponent(), Options{Seeds: 12}, c.w).Findings {
+		for i, f := range judged(t, opponents()[0], Options{Seeds: 12}, c.w).Findings {
 			if f.Verdict != c.want[i] {
 				t.Errorf("%s: %q: %s, want %s: %s", c.name, f.Claim, f.Verdict, c.want[i], f.Found)
 			}
@@ -95,7 +90,7 @@ func TestTheOpponentIsJudgedByTheRuns(t *testing.T) {
 
 func TestAStudyOfTwoBlocksHasSixBaseModels(t *testing.T) {
 	counts := make(map[uint64]int)
-	for _, seed := range opponent().seeds(12) {
+	for _, seed := range opponents()[0].seeds(12) {
 		counts[baseOf(seed)]++
 	}
 	if len(counts) != 6 {

@@ -187,7 +187,7 @@ func judgePrompts(f *Found) (Judgement, error) {
 			measured: fmt.Sprintf("%s, at %s less that at %s", atTheEnd, promptDefaults().name(), noLimit().name()),
 		},
 		{
-			source: "[PR] fig. 4", by: difference(few, plain, settled).is(atLeast(-alike)),
+			source: "[PR] fig. 4", by: difference(few, plain, settled).is(atLeast(-alike)), premise: pretrained(few),
 			text: fmt.Sprintf("Training on %d fixed prompts does as well as on all: a warning that the model learns "+
 				"nothing from the prompts.",
 				fixedPrompts),
@@ -195,7 +195,7 @@ func judgePrompts(f *Found) (Judgement, error) {
 		},
 		{
 			source: "[PR] section 6.1, Shao et al. 2025",
-			by:     quantity(random, rise, "the difference", change).is(above(0)),
+			by:     quantity(random, rise, "the difference", change).is(above(0)), premise: pretrained(random),
 			text: "Accuracy rises even where rewards are random: a warning that the model does not learn from " +
 				"the reward.",
 			measured: atTheEnd + ", less that of the warm start, with random rewards",

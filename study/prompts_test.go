@@ -72,17 +72,38 @@ func promptsReversed() invention {
 }
 
 func TestPromptReplayIsJudgedByTheRuns(t *testing.T) {
-	s, four := prompts(), Options{Seeds: 12}
+	s, four := ofPretrained(prompts()), Options{Seeds: 12}
 	expect(t, promptsAsClaimed().judged(t, s, four), alikeVerdicts(10, results.Holds)...)
 	expect(t, promptsReversed().judged(t, s, four), alikeVerdicts(10, results.DoesNotHold)...)
 	for _, o := range []Options{{Seeds: 2}, {Seeds: 12, Quick: true}} {
-		expect(t, promptsAsClaimed().judged(t, s, o), alikeVerdicts(10, results.CannotTell)...)
+		expect(t, promptsAsClaimed().judged(t, s, o), alikeVerdicts(10, results.Inconclusive)...)
 	}
 	noisy := promptsAsClaimed()
 	noisy.noise = 50
 	findings := noisy.judged(t, s, four)
-	want := append([]results.Verdict{results.Holds, results.Holds}, alikeVerdicts(8, results.CannotTell)...)
+	want := append([]results.Verdict{results.Holds, results.Holds}, alikeVerdicts(8, results.Inconclusive)...)
 	expect(t, findings, want...) // shares and advantages have no noise here
+}
+
+// ofPretrained is a study whose runs begin with a pretrained policy.
+func ofPretrained(s Study) Study {
+	arms := s.Arms
+	s.Arms = func(o Options) []Arm {
+		list := arms(o)
+		for i := range list {
+			list[i].Config.Policy.Init = "pretrained"
+		}
+		return list
+	}
+	return s
+}
+
+func TestControlsOfAPretrainedPolicyAreUntestedOnAnother(t *testing.T) {
+	findings := promptsReversed().judged(t, prompts(), Options{Seeds: 12})
+	expect(t, findings[7:9], results.Untested, results.Untested)
+	if want := "0 of 12 runs began with a pretrained one"; !strings.Contains(findings[7].Why, want) {
+		t.Errorf("why %q, want it to say %q", findings[7].Why, want)
+	}
 }
 
 func TestPromptReplayThatOnlyPaysAtFirstDoesNotHold(t *testing.T) {
@@ -125,7 +146,7 @@ func TestAFailedControlCountsAsLost(t *testing.T) {
 		}
 		return 0
 	}
-	findings := w.judged(t, prompts(), Options{Seeds: 12})
+	findings := w.judged(t, ofPretrained(prompts()), Options{Seeds: 12})
 	if findings[7].Verdict != results.DoesNotHold || findings[8].Verdict != results.DoesNotHold {
 		t.Errorf("%s; %s", findings[7].Verdict, findings[8].Verdict)
 	}
@@ -134,8 +155,8 @@ func TestAFailedControlCountsAsLost(t *testing.T) {
 func TestAControlWithoutRunsCannotBeDecided(t *testing.T) {
 	w := promptsAsClaimed()
 	w.missing = func(arm string, seed uint64) bool { return arm == cheapReplay || arm == fewPrompts && seed != 3 }
-	findings := w.judged(t, prompts(), Options{Seeds: 12})
-	if findings[7].Verdict != results.CannotTell || findings[9].Verdict != results.CannotTell ||
+	findings := w.judged(t, ofPretrained(prompts()), Options{Seeds: 12})
+	if findings[7].Verdict != results.Inconclusive || findings[9].Verdict != results.Inconclusive ||
 		findings[8].Verdict != results.Holds {
 		t.Errorf("%s; %s; %s", findings[7].Verdict, findings[8].Verdict, findings[9].Verdict)
 	}

@@ -150,15 +150,12 @@ func (r *Runner) judge(s *results.Study, pool pool) (map[string]*results.Condens
 	return all, nil
 }
 
-// pilotRuns is how many runs of each arm of a pilot there are, on a base model each.
-const pilotRuns = bases
-
 // choose runs the study's pilots, and tells what they chose.
 func (r *Runner) choose() ([]results.Section, error) {
 	if r.Study.Pilots == nil {
 		return nil, nil
 	}
-	n := pilotRuns
+	n := cmp.Or(r.Study.PilotRuns, bases)
 	if r.Options.Quick {
 		n = 1
 	}

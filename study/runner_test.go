@@ -61,7 +61,7 @@ func trial(name string, arms ...Arm) Study {
 		Name: name, Title: "A trial", Source: "[T] fig. 1", Lead: []string{"What is asked."},
 		Arms: func(Options) []Arm { return arms },
 		Judge: func(*Found) (Judgement, error) {
-			return Judgement{Findings: []results.Finding{{Claim: "runs end", Verdict: results.CannotTell}}}, nil
+			return Judgement{Findings: []results.Finding{{Claim: "runs end", Verdict: results.Inconclusive}}}, nil
 		},
 	}
 }
@@ -362,7 +362,7 @@ func TestPilotsChooseOnBaseModelsOfTheirOwn(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 1001, 1002, 1003} {
 		bases[baseOf(seed)] = true
 	}
-	if len(bases) != 6 || baseOf(4) != 1 || baseOf(12) != 3 || len(l.done) != 2*pilotRuns+2 {
+	if len(bases) != 6 || baseOf(4) != 1 || baseOf(12) != 3 || len(l.done) != 2*3+2 {
 		t.Errorf("%d base models, %d runs", len(bases), len(l.done))
 	}
 	sections := study.Sheet.Sections
@@ -398,7 +398,7 @@ func TestPilotsOfALaterStageBuildOnWhatWasChosen(t *testing.T) {
 		t.Errorf("capacity %d and rate %g were chosen", c.Replay.Capacity, c.Learner.LearningRate)
 	}
 	a, err := results.ReadArchive(filepath.Join(Folder(dir, s.Name), results.ArchiveFile))
-	if err != nil || len(a.Runs) != 3*pilotRuns+1 {
+	if err != nil || len(a.Runs) != 3*bases+1 {
 		t.Fatalf("%d runs are archived, %v", len(a.Runs), err)
 	}
 	var again results.Study

@@ -2,6 +2,7 @@ package study
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -26,8 +27,8 @@ func savings() Study {
 				"not their noise. The policy has two layers of width 64 and starts from a supervised warm-up. The source "+
 				"trains large language models for longer; what is found here holds for this small model and these short runs.",
 				savingsTasks()[0].batch, savingsTasks()[0].compute, savingsTasks()[1].batch, savingsTasks()[1].compute),
-			"A ratio is 0 if only the run with replay reached the target, and infinite if only the other did. Where neither " +
-				"did there is none.",
+			"A run that did not reach the target counts with what it spent: the ratio is at most that if it is the run " +
+				"without replay, at least if it is the other. Where neither did there is none.",
 		},
 		Pilots: savingsPilots, Arms: savingsArms, Judge: judgeSavings,
 	}
@@ -136,6 +137,7 @@ func savingsArms(o Options) (arms []Arm) {
 func judgeSavings(f *Found) (Judgement, error) {
 	var less, vanilla, goal, teaches, everywhere, steadier []test
 	var chosen, crashed []string
+	var queues []Runs
 	for _, t := range savingsTasks() {
 		queue, buffer := f.Of(t.without), f.Of(t.replay)
 		s := split{buffer.Config.Pipeline.Workers, buffer.Config.Pipeline.Trainers}
@@ -148,7 +150,7 @@ func judgeSavings(f *Found) (Judgement, error) {
 			vanilla = append(vanilla, ratio(f.Of(t.replay+", "+uniform), queue, toTarget).named(t.name, below(1)))
 		}
 		everywhere = append(everywhere, ahead(t.name, buffer, queue)...)
-		steadier = append(steadier, difference(queue, buffer, unsteady).named(t.name, above(0)))
+		steadier, queues = append(steadier, unsteadier(queue, buffer).named(t.name, above(0))), append(queues, queue)
 		chosen = append(chosen, fmt.Sprintf("%s: rate %g without replay, %g at %s with", t.name,
 			queue.Config.Learner.LearningRate, buffer.Config.Learner.LearningRate, s))
 		crashed = append(crashed, fmt.Sprintf("%s: %d of %d without, %d of %d with", t.name, queue.crashes(),
@@ -177,9 +179,9 @@ func judgeSavings(f *Found) (Judgement, error) {
 			measured: "Mean pass@1 over each quarter of the budget, with replay less without",
 		},
 		{
-			source: er1, text: "Runs without replay are less stable.", by: steadier,
-			measured: "How unsteady a run is, without replay less with",
-			more:     "Crashed: " + strings.Join(crashed, "; ") + ".",
+			source: er1, text: "Runs without replay are less stable.", by: steadier, premise: wavers(queues...),
+			measured: unsteadiness + ", without replay less with", note: samplingNote,
+			more: "Crashed: " + strings.Join(crashed, "; ") + ".",
 		},
 	}, savingsPage(f)...)
 }
@@ -223,6 +225,14 @@ func savingsPage(f *Found) (sections []results.Section) {
 	return sections
 }
 
+// seedRatio writes the ratio of what two runs of a seed needed to reach the target, or a bound of it.
+func seedRatio(a, b Runs, seed uint64) string {
+	x, own := a.spent(seed, toTarget)
+	y, opponent := b.spent(seed, toTarget)
+	low, high := results.LogRatio(x, y, own, opponent)
+	return results.SpanText(math.Exp(low), math.Exp(high), times)
+}
+
 // savingsTable shows the cost of the target on each seed.
 func savingsTable(queue, buffer Runs) results.Grid {
 	g := results.Grid{
@@ -234,7 +244,7 @@ func savingsTable(queue, buffer Runs) results.Grid {
 	for _, seed := range seedsOf(queue, buffer) {
 		q, b := queue.on(seed, toTarget), buffer.on(seed, toTarget)
 		g.Rows = append(g.Rows, []string{
-			fmt.Sprint(seed), fmt.Sprint(baseOf(seed)), updates(q), updates(b), times(b / q),
+			fmt.Sprint(seed), fmt.Sprint(baseOf(seed)), updates(q), updates(b), seedRatio(buffer, queue, seed),
 			points(queue.on(seed, meanOver(1))), points(buffer.on(seed, meanOver(1))),
 		})
 	}

@@ -30,6 +30,8 @@ type Study struct {
 	Lead   []string // the question and the method, at the top of the page
 	Blocks int      // of three base models each, over which the seeds are divided; 0: one
 
+	PilotRuns int // of each arm of a pilot, on a base model each; 0: three
+
 	// Pilots returns what is chosen before the study's runs; nil: nothing. Their names and stages do not depend on what is
 	// chosen.
 	Pilots func(Options) []Pilot
@@ -151,11 +153,8 @@ func seedsOf(arms ...Runs) []uint64 {
 
 // All returns the studies in the order of the documentation.
 func All() []Study {
-	return []Study{
-		opponent(), savings(), best(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(),
-		freshness(), prompts(), offPolicyGRPO(), corrections(),
-		theory(),
-	}
+	return append(opponents(), savings(), best(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(),
+		mu(), dynamics(), freshness(), prompts(), offPolicyGRPO(), corrections(), theory())
 }
 
 // ByName returns a study.

@@ -74,7 +74,7 @@ func TestDisagreeingShortRunsDecideNothing(t *testing.T) {
 		return x, nil
 	}
 	for i, x := range judgedBy(t, Options{Seeds: 12}, ordered(func(uint64) float64 { return 1 }), steep).Findings {
-		if x.Verdict != results.CannotTell {
+		if x.Verdict != results.Inconclusive {
 			t.Errorf("finding %d: %s: %s", i, x.Verdict, x.Found)
 		}
 	}
@@ -84,7 +84,7 @@ func TestDisagreeingShortRunsDecideNothing(t *testing.T) {
 func TestAGridThatChangesWithTheSeedDecidesNothing(t *testing.T) {
 	shifting := ordered(func(seed uint64) float64 { return 1 - 2*float64(seed%2) })
 	for i, x := range judgedBy(t, Options{Seeds: 12}, shifting, flatFit).Findings {
-		if x.Verdict != results.CannotTell {
+		if x.Verdict != results.Inconclusive {
 			t.Errorf("finding %d: %s: %s", i, x.Verdict, x.Found)
 		}
 	}

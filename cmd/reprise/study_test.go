@@ -80,7 +80,7 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 			len(printed.Sheet.Findings), printed.Ended, written.Ended)
 	}
 	for _, f := range printed.Sheet.Findings {
-		if f.Verdict != results.CannotTell {
+		if f.Verdict != results.Inconclusive {
 			t.Errorf("a rehearsal with one seed makes a claim: %s: %s", f.Claim, f.Verdict)
 		}
 	}
@@ -92,14 +92,14 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 		}
 	}
 	page := read(t, dir, s.Name, results.ReportFile)
-	for _, want := range []string{printed.Sheet.Title, "rehearsal", string(results.CannotTell)} {
+	for _, want := range []string{printed.Sheet.Title, "rehearsal", string(results.Inconclusive)} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
 	out := succeeds(t, "", args...) // all runs are there
 	for _, want := range []string{fmt.Sprintf("%d runs, %d of them finished before", runs, runs),
-		"a rehearsal: it makes no claim", "  verdict  cannot tell", "report: " + filepath.Join(dir, s.Name,
+		"a rehearsal: it makes no claim", "  verdict  inconclusive", "report: " + filepath.Join(dir, s.Name,
 			results.ReportFile)} {
 		if !strings.Contains(out, want) {
 			t.Errorf("standard output lacks %q:\n%s", want, out)
@@ -109,7 +109,7 @@ func TestAStudyIsStoppedAndGoesOnByTheSameCommand(t *testing.T) {
 		t.Errorf("-q prints %q", quiet)
 	}
 	archive, drawn := filepath.Join(dir, s.Name, results.ArchiveFile), filepath.Join(t.TempDir(), "page.html")
-	if out := succeeds(t, "", "report", archive, "--out", drawn); !strings.Contains(out, "  verdict  cannot tell") ||
+	if out := succeeds(t, "", "report", archive, "--out", drawn); !strings.Contains(out, "  verdict  inconclusive") ||
 		!strings.Contains(out, "report: "+drawn) || !strings.Contains(read(t, drawn), printed.Sheet.Title) {
 		t.Errorf("from the archive:\n%s", out)
 	}

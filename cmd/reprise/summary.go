@@ -58,25 +58,33 @@ func (d *display) comparison(c *results.Compare, dir string) {
 	d.printf("%6s  %22s  %22s  %7s\n", "seed", "baseline compute", "replay compute", "ratio")
 	for _, s := range c.Seeds {
 		d.printf("%6d  %22s  %22s  %7s\n", s.Seed, number(s.Baseline.Compute, "%.0f"), number(s.Replay.Compute, "%.0f"),
-			number(s.Ratio, "%.3f"))
+			seedRatio(s))
 	}
 	for _, m := range []struct {
 		name  string
 		ratio results.Effect
 	}{{"formula", c.Ratio}, {"busy GPUs", c.RatioBusy}, {"all GPUs", c.RatioAll}, {"clock", c.RatioClock}} {
-		ratio := func(n results.Number) string {
-			if m.ratio.Seeds > 0 && !n.Known() {
-				return "infinite"
-			}
-			return number(n, "%.3f")
-		}
-		d.printf("  ratio by %-10s mean %s", m.name, ratio(m.ratio.Mean))
-		if m.ratio.Seeds > 1 {
-			d.printf(", 95%% interval %s to %s", ratio(m.ratio.Low), ratio(m.ratio.High))
+		ratio := func(v float64) string { return number(results.Num(v), "%.3f") }
+		d.printf("  ratio by %-10s mean %s", m.name, m.ratio.Text(ratio))
+		if interval := m.ratio.IntervalText(ratio); interval != "" {
+			d.printf(", 95%% interval %s", interval)
 		}
 		d.printf("\n")
 	}
 	d.printf("\nreport: %s\n", filepath.Join(dir, results.ReportFile))
+}
+
+// seedRatio writes the ratio of a seed, which is a bound if one of the runs did not reach the target.
+func seedRatio(s results.SeedCompare) string {
+	text := number(s.Ratio, "%.3f")
+	switch {
+	case !s.Ratio.Known():
+	case !s.Replay.Reached:
+		text = "≥ " + text
+	case !s.Baseline.Reached:
+		text = "≤ " + text
+	}
+	return text
 }
 
 // study prints the findings of a study, and where its page is; empty: it has none.
