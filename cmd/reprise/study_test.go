@@ -39,10 +39,10 @@ func TestAStudyThatCannotBeCarriedOutIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
-		"study: saving: want one of opponent, savings, best": {"study", "saving", "--out", dir},
-		"--seeds: 0: want 1 or more":                         {"study", "dynamics", "--seeds", "0", "--out", dir},
-		"--log: wandb: want tensorboard":                     {"study", "dynamics", "--log", "wandb", "--out", dir},
-		"--at-once: -1: want 1 or more":                      {"study", "dynamics", "--at-once=-1", "--out", dir},
+		"study: saving: want one of opponent, opponent-search": {"study", "saving", "--out", dir},
+		"--seeds: 0: want 1 or more":                           {"study", "dynamics", "--seeds", "0", "--out", dir},
+		"--log: wandb: want tensorboard":                       {"study", "dynamics", "--log", "wandb", "--out", dir},
+		"--at-once: -1: want 1 or more":                        {"study", "dynamics", "--at-once=-1", "--out", dir},
 	} {
 		fails(t, call(t, "", args...), want)
 	}
