@@ -114,7 +114,7 @@ func archivedStudy(t *testing.T, a *results.Archive) (Study, *Found) {
 		return judge(f)
 	}
 	r := Runner{Study: s, Options: Options{Seeds: a.Seeds, Quick: a.Quick}, Now: a.Ended.UTC, read: archived(a)}
-	if _, err := r.judge(&results.Study{}, pool{}); err != nil {
+	if err := r.judge(&results.Study{}, pool{}); err != nil {
 		t.Fatal(err)
 	}
 	return s, found

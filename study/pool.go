@@ -85,13 +85,21 @@ func writeFailure(dir string, why error) error {
 	if errors.As(why, &f) {
 		why = f.Err // without the folder's name, because folders may be moved
 	}
-	if err := os.Remove(filepath.Join(dir, results.SummaryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := remove(filepath.Join(dir, results.SummaryFile)); err != nil {
 		return err
 	}
 	return disk.ReplaceFile(filepath.Join(dir, failedFile), func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, why)
 		return err
 	})
+}
+
+// remove removes a file, if there is one.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // size returns the bytes of the files below a folder. Files that vanish meanwhile are not counted.

@@ -94,15 +94,35 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 	s := &results.Study{Machine: thisMachine(), AtOnce: r.AtOnce, Began: began.UTC()}
 	a := &results.Archive{Study: r.Study.Name, Seeds: r.Options.Seeds, Quick: r.Options.Quick, Machine: s.Machine,
 		AtOnce: r.AtOnce, Command: r.Command, Began: s.Began}
-	if a.Runs, err = r.judge(s, pool); err != nil {
-		return nil, err
+	stopped := r.judge(s, pool)
+	a.Runs, a.Ended = r.condensed(), s.Ended
+	if stopped != nil && (ctx.Err() == nil || len(a.Runs) == 0) {
+		return nil, stopped
 	}
-	a.Ended = s.Ended
 	dir := Folder(r.Dir, r.Study.Name)
+	unfinished := filepath.Join(dir, UnfinishedFile)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(results.WriteArchive(filepath.Join(dir, results.ArchiveFile), a), results.WriteStudy(dir, s))
+	if stopped != nil {
+		return nil, cmp.Or(results.WriteArchive(unfinished, a), stopped)
+	}
+	return s, errors.Join(results.WriteArchive(filepath.Join(dir, results.ArchiveFile), a), results.WriteStudy(dir, s),
+		remove(unfinished))
+}
+
+// UnfinishedFile is the archive of a study that was interrupted, of the runs that have ended, from which it can go on
+// elsewhere.
+const UnfinishedFile = "unfinished.json.gz"
+
+// condensed returns all runs that were read.
+func (r *Runner) condensed() map[string]*results.CondensedRun {
+	all := make(map[string]*results.CondensedRun)
+	for digest, k := range r.ended {
+		all[digest] = results.Condense(k.run)
+		all[digest].Failed = k.failed
+	}
+	return all
 }
 
 // FromArchive judges the runs of an archive, with this program's judges.
@@ -116,38 +136,31 @@ func FromArchive(a *results.Archive) (*results.Study, error) {
 		Now: func() time.Time { return a.Ended }, read: archived(a),
 	}
 	s := &results.Study{Machine: a.Machine, AtOnce: a.AtOnce, Began: a.Began}
-	_, err = r.judge(s, pool{})
-	return s, err
+	return s, r.judge(s, pool{})
 }
 
-// judge chooses what is to be chosen, carries out the study's runs, judges them, and completes study.json. It returns
-// all runs that it read.
-func (r *Runner) judge(s *results.Study, pool pool) (map[string]*results.CondensedRun, error) {
+// judge chooses what is to be chosen, carries out the study's runs, judges them, and completes study.json.
+func (r *Runner) judge(s *results.Study, pool pool) error {
 	r.ended = make(map[string]endedRun)
 	choices, err := r.choose()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	plan, found, err := r.runAll(r.Study.Arms(r.Options), r.Study.seeds(r.Options.Seeds))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	judgement, err := r.Study.Judge(found)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	judgement.Sections = append(judgement.Sections, choices...)
 	if err := r.describe(s, plan, found); err != nil {
-		return nil, err
+		return err
 	}
 	s.Ended = r.Now().UTC()
 	s.Sheet = r.sheet(s, found, pool, judgement)
-	all := make(map[string]*results.CondensedRun)
-	for digest, k := range r.ended {
-		all[digest] = results.Condense(k.run)
-		all[digest].Failed = k.failed
-	}
-	return all, nil
+	return nil
 }
 
 // choose runs the study's pilots, and tells what they chose.
@@ -212,18 +225,21 @@ func (f *Found) choose(p Pilot) (results.Grid, int) {
 // runAll carries out the runs of arms that the pool does not have yet, and reads all.
 func (r *Runner) runAll(arms []Arm, seeds []uint64) (*plan, *Found, error) {
 	plan, err := newPlan(r.Study.Name, arms, seeds)
-	if err == nil && r.carryOut != nil {
-		err = r.carryOut(plan)
-	}
 	if err != nil {
 		return nil, nil, err
 	}
+	if r.carryOut != nil {
+		err = r.carryOut(plan)
+	}
 	for _, j := range plan.jobs {
-		k, err := r.read(j)
-		if err != nil {
-			return nil, nil, err
+		if k, problem := r.read(j); problem == nil {
+			r.ended[j.digest] = k
+		} else if err == nil {
+			return nil, nil, problem
 		}
-		r.ended[j.digest] = k
+	}
+	if err != nil { // those that have ended go into the archive
+		return nil, nil, err
 	}
 	return plan, plan.found(r.ended, r.Options), nil
 }
@@ -242,8 +258,11 @@ func (p pool) read(j *job) (endedRun, error) {
 		return endedRun{}, err
 	}
 	why, err := readFailure(dir)
-	if err != nil {
+	switch {
+	case err != nil:
 		return endedRun{}, err
+	case why == "" && (r.Summary == nil || r.Summary.Ended != "budget"):
+		return endedRun{}, fmt.Errorf("%s has not ended", j)
 	}
 	short := results.Condense(r).Run()
 	short.Dir, short.Seed = dir, j.seed

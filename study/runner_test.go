@@ -271,8 +271,8 @@ func TestAStoppedStudyResumesToTheSameBytes(t *testing.T) {
 		if _, err := l.listen(stopping).Run(ctx); !errors.Is(err, context.Canceled) {
 			t.Fatalf("stopped after %d updates: %v", at, err)
 		}
-		if _, err := os.Stat(filepath.Join(r.Dir, "sizes")); err == nil {
-			t.Error("a study that was stopped has a folder with a result")
+		if _, err := results.ReadStudy(filepath.Join(r.Dir, "sizes")); err == nil {
+			t.Error("a study that was stopped has a result")
 		}
 		cancel()
 	}
@@ -403,7 +403,7 @@ func TestPilotsOfALaterStageBuildOnWhatWasChosen(t *testing.T) {
 	}
 	var again results.Study
 	r := Runner{Study: s, Options: Options{Seeds: 1}, Now: time.Now, read: archived(a)}
-	if _, err := r.judge(&again, pool{}); err != nil || !reflect.DeepEqual(again.Sheet.Sections, want.Sheet.Sections) {
+	if err := r.judge(&again, pool{}); err != nil || !reflect.DeepEqual(again.Sheet.Sections, want.Sheet.Sections) {
 		t.Errorf("from the archive %+v, %v", again.Sheet.Sections, err)
 	}
 }
@@ -512,6 +512,35 @@ func TestALockedRunIsLeftForLater(t *testing.T) {
 	if got, want := l.names(), []string{"arm buffer 40, seed 1", "arm buffer 48, seed 1",
 		"arm buffer 32, seed 1"}; !slices.Equal(got, want) {
 		t.Errorf("ended %v, want %v", got, want)
+	}
+}
+
+func TestAStoppedStudyGoesOnElsewhereFromItsArchive(t *testing.T) {
+	here := Runner{Study: trial("sizes", sizes(t, "32", "48")...), Options: Options{Seeds: 2}, Dir: t.TempDir(), AtOnce: 1}
+	unfinished := filepath.Join(Folder(here.Dir, "sizes"), UnfinishedFile)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stopping := here
+	stopping.OnEnd = func(e Ended) {
+		if e.Count == 3 {
+			cancel()
+		}
+	}
+	if _, err := stopping.Run(ctx); err != context.Canceled {
+		t.Fatal(err)
+	}
+	a, err := results.ReadArchive(unfinished)
+	if err != nil || len(a.Runs) != 3 {
+		t.Fatalf("%d runs are archived, %v; want 3", len(a.Runs), err)
+	}
+	elsewhere := here
+	elsewhere.Dir, elsewhere.From = t.TempDir(), a
+	if _, l := runStudy(t, elsewhere); l.ended != 3 || len(l.begun) != 1 {
+		t.Errorf("%d runs had ended, %v were made", l.ended, l.begun)
+	}
+	runStudy(t, here)
+	if _, err := os.Stat(unfinished); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the study is finished, %v", err)
 	}
 }
 
