@@ -170,15 +170,9 @@ func families() []family {
 			name: "recipe", buffer: true,
 			start: func(c *run.Config) {
 				*c = split{5, 3}.set(*c)
-				c.Replay.Sampler, c.Replay.Retention = unseen, replay.KeepPositive
-				c.Replay.PositiveThreshold, c.Replay.PositivesPerPrompt = new(float32(0.5)), 4
-				c.Replay.PositiveShare = 0.5
+				c.Replay.Sampler, c.Replay.PositiveShare = unseen, 0.5
 			},
-			fit: func(c *run.Config) {
-				recent := max(c.Pipeline.Batch, opponentBuffer/4)
-				c.Replay.Capacity = recent + opponentBuffer
-				c.Replay.PositiveFraction = float64(opponentBuffer) / float64(c.Replay.Capacity)
-			},
+			fit: func(c *run.Config) { keepRightAnswers(c, max(c.Pipeline.Batch, opponentBuffer/4)) },
 			own: []variant{
 				withSplit(split{6, 2}), withSplit(split{4, 4}),
 				{name: "three quarters right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.75 }},
@@ -186,6 +180,13 @@ func families() []family {
 			},
 		},
 	}
+}
+
+// keepRightAnswers keeps right answers, four of a prompt, beside the most recent rollouts.
+func keepRightAnswers(c *run.Config, recent int) {
+	c.Replay.Retention, c.Replay.Capacity = replay.KeepPositive, recent+opponentBuffer
+	c.Replay.PositiveFraction = float64(opponentBuffer) / float64(c.Replay.Capacity)
+	c.Replay.PositiveThreshold, c.Replay.PositivesPerPrompt = new(float32(0.5)), 4
 }
 
 func withSplit(s split) variant {
