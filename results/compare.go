@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/reprise-rl/reprise/internal/words"
 )
 
 // CompareFormat is the version of compare.json that this package reads and writes.
@@ -56,6 +58,7 @@ type Protocol struct {
 	Task     string
 	Target   float64 // in (0, 1]
 	Batch    int     // rollouts of a batch of the baseline, for the statement; 0: it does not tell
+	Updates  int     // of the baseline on each batch
 	Baseline []SeedEvals
 	Replay   []SeedEvals // the same seeds
 }
@@ -88,7 +91,7 @@ func NewCompare(p Protocol) (*Compare, error) {
 	c.Ratio, c.RatioBusy = ratio(byCompute), ratio(byComputeBusy)
 	c.RatioAll, c.RatioClock = ratio(byComputeAll), ratio(byClock)
 	c.Claim = c.Ratio.Seeds >= ClaimRuns
-	c.Statement = c.statement(p.Batch)
+	c.Statement = c.statement(p)
 	return c, nil
 }
 
@@ -153,9 +156,9 @@ func (x *ratios) effect() Effect {
 	return effectOf(NewBoundedPairs(x.low, x.high, make([]uint64, len(x.low))), math.Exp)
 }
 
-// statement is the result in words, with no claim that the numbers do not support. It names the opponent of a ratio: a
-// baseline with batches of this many rollouts, or any if it is 0.
-func (c *Compare) statement(batch int) string {
+// statement is the result in words, with no claim that the numbers do not support. It names the opponent of a
+// ratio, if the protocol tells its batch.
+func (c *Compare) statement(p Protocol) string {
 	var s []string
 	n, ratio := len(c.Seeds), c.Ratio
 	switch {
@@ -168,9 +171,10 @@ func (c *Compare) statement(batch int) string {
 	switch {
 	case ratio.Seeds > 0:
 		s = append(s, contest{c.Target, "Replay", "the baseline"}.finding(ratio))
-		if batch > 0 {
-			s = append(s, fmt.Sprintf("The baseline uses each rollout once, in batches of %d. Smaller batches, or several "+
-				"updates on each, may need less compute: they are not compared here.", batch))
+		if p.Batch > 0 {
+			s = append(s, fmt.Sprintf("The baseline makes %s on each batch of %d rollouts. With other batches, or other "+
+				"numbers of updates, it may need less compute: they are not compared here.",
+				words.Plural(max(p.Updates, 1), "update"), p.Batch))
 		}
 	case c.Above():
 		s = append(s, fmt.Sprintf("Both arms have reached %.4g held-out pass@1 before their first update: savings "+

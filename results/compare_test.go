@@ -81,9 +81,9 @@ func TestTheStatementNamesTheOpponentOfARatio(t *testing.T) {
 		}
 		return c.Statement
 	}
-	p := Protocol{Target: 0.65, Batch: 3840, Baseline: arm(10), Replay: arm(5)}
-	want := "50% saved. The baseline uses each rollout once, in batches of 3840. Smaller batches, or several updates on " +
-		"each, may need less compute: they are not compared here."
+	p := Protocol{Target: 0.65, Batch: 3840, Updates: 3, Baseline: arm(10), Replay: arm(5)}
+	want := "50% saved. The baseline makes 3 updates on each batch of 3840 rollouts. With other batches, or other " +
+		"numbers of updates, it may need less compute: they are not compared here."
 	if got := state(p); !strings.HasSuffix(got, want) {
 		t.Errorf("statement %q, want it to end with %q", got, want)
 	}

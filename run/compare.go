@@ -16,7 +16,8 @@ import (
 )
 
 // BaselineArm returns the configuration of the arm without replay: the same run with a bounded queue as its table, its
-// own learning rate, and the split of GPUs that stalls least.
+// own learning rate, and the split of GPUs that stalls least. It may have another batch, with the same compute and
+// evaluations, and use each batch several times.
 func (c Config) BaselineArm() Config {
 	b := c.Baseline
 	queue := Default().Replay
@@ -25,8 +26,12 @@ func (c Config) BaselineArm() Config {
 	if i := c.Pipeline.BatchUpdates; i > 1 { // publishes weights after as many batches as with replay
 		c.Pipeline.BatchUpdates, c.Pipeline.PublishEvery = 1, max(1, c.Pipeline.PublishEvery/i)
 	}
-	if c.Pipeline.Mode == pipeline.Sync { // uses each rollout once: a batch, then its update
-		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = c.Pipeline.Batch, 1
+	batch := c.Pipeline.Batch
+	_ = b.changePipeline(&c.Pipeline) // validate reports its errors
+	scale := float64(batch) / float64(c.Pipeline.Batch)
+	c.Budget.Compute, c.Evaluate.Every = c.Budget.Compute*scale, c.Evaluate.Every*scale
+	if c.Pipeline.Mode == pipeline.Sync { // uses nothing that is older: a batch, then its updates
+		c.Pipeline.SyncRollouts, c.Pipeline.SyncUpdates = c.Pipeline.Batch, c.Pipeline.BatchUpdates
 	}
 	if b.Workers == 0 && b.Trainers == 0 {
 		b.Workers, b.Trainers = leastStalling(c.pipelineOptions())
@@ -43,6 +48,10 @@ func (b Baseline) changeLearner(l *Learner) error {
 	return decodeTree("baseline.learner", b.Learner, reflect.ValueOf(l).Elem())
 }
 
+func (b Baseline) changePipeline(p *Pipeline) error {
+	return decodeTree("baseline.pipeline", b.Pipeline, reflect.ValueOf(p).Elem())
+}
+
 // validate checks the section's ranges.
 func (b Baseline) validate() error {
 	var p option.Problems
@@ -56,15 +65,25 @@ func (b Baseline) validate() error {
 	rate, given := b.Learner["learning_rate"]
 	p.Check(!given, "baseline.learner.learning_rate", rate, "none: set baseline.learning_rate")
 	p.Add(b.changeLearner(new(Learner)))
+	for _, key := range []string{"workers", "trainers"} {
+		gpus, given := b.Pipeline[key]
+		p.Check(!given, "baseline.pipeline."+key, gpus, "none: set baseline.%s", key)
+	}
+	changed := Default().Pipeline
+	if err := b.changePipeline(&changed); err != nil {
+		p.Add(err)
+	} else {
+		p.Check(changed.Batch >= 1, "baseline.pipeline.batch", changed.Batch, "1 or more")
+	}
 	return p.Err()
 }
 
 // leastStalling returns the split of at most as many GPUs as the pipeline has into workers and trainers, the trainers
-// dividing the batch, at which the least share of their time is idle when every rollout is used once: trainers wait for
+// dividing the batch, at which the least share of their time is idle when every batch is used as often: trainers wait for
 // W/T below mu, workers above; forward passes of corrections are part of the trainers' work. Among equals it uses the
 // most GPUs.
 func leastStalling(p pipeline.Options) (workers, trainers int) {
-	least, mu := math.Inf(1), p.RolloutCost/p.TrainingCost()
+	least, mu := math.Inf(1), p.RolloutCost/(p.TrainingCost()*float64(max(p.BatchUpdates, 1)))
 	for t := 1; t < p.Workers+p.Trainers; t++ {
 		if p.Batch%t != 0 {
 			continue
@@ -143,8 +162,9 @@ func (c Comparison) Run(ctx context.Context) (*results.Compare, error) {
 	for c.Resume && c.begun(results.BaselineArm, c.Config.Seed+uint64(c.Seeds)) {
 		c.Seeds++ // seeds in the folder belong to the comparison
 	}
+	baseline := c.Config.BaselineArm().Pipeline
 	p := results.Protocol{Name: c.Config.Name, Task: c.Config.taskName(), Target: c.Config.Evaluate.Target,
-		Batch: c.Config.BaselineArm().Pipeline.Batch}
+		Batch: baseline.Batch, Updates: baseline.BatchUpdates}
 	for i := range c.Seeds {
 		seeded := c.Config
 		seeded.Seed += uint64(i)

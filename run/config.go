@@ -224,6 +224,8 @@ type Baseline struct {
 	LearningRate float64 `yaml:"learning_rate"` // the baseline's [learner.learning_rate]
 	// learner keys for the baseline only, such as {clip_high: 0.4}
 	Learner map[string]any `yaml:"learner,omitempty"`
+	// pipeline keys for the baseline only, such as {batch: 960, batch_updates: 3}. The compute stays the same
+	Pipeline map[string]any `yaml:"pipeline,omitempty"`
 }
 
 // Default returns every key at its default: addition below 100, six workers, two trainers.

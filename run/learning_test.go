@@ -322,6 +322,38 @@ func TestTheBaselineLearnsInItsOwnWay(t *testing.T) {
 	}
 }
 
+// A baseline of other batches, each used several times, has the run's compute and is evaluated where the run is.
+func TestTheBaselineMayHaveItsOwnBatches(t *testing.T) {
+	c, err := Load("", []string{"pipeline.batch=1920", "evaluate.every=2", "budget.compute=40",
+		"baseline.pipeline={batch: 480, group: 4, batch_updates: 3, mode: sync}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm := c.BaselineArm()
+	if p := arm.Pipeline; p.Batch != 480 || p.Group != 4 || p.BatchUpdates != 3 || p.SyncRollouts != 480 || p.SyncUpdates != 3 {
+		t.Errorf("the baseline's pipeline is %+v", p.Options)
+	}
+	if arm.Budget.Compute != 160 || arm.Evaluate.Every != 8 {
+		t.Errorf("the baseline's compute is %v updates, evaluated every %v; want 160 and 8", arm.Budget.Compute,
+			arm.Evaluate.Every)
+	}
+	if c.Pipeline.Batch != 1920 || c.Pipeline.BatchUpdates != 1 || c.Budget.Compute != 40 {
+		t.Errorf("the run's pipeline is %+v", c.Pipeline.Options)
+	}
+	if err := arm.Validate(); err != nil {
+		t.Error(err)
+	}
+	for wrong, want := range map[string]string{
+		"baseline.pipeline={btach: 480}": "baseline.pipeline.btach: unknown key: want ",
+		"baseline.pipeline={workers: 4}": "baseline.pipeline.workers: 4: want none: set baseline.workers",
+		"baseline.pipeline={batch: 0}":   "baseline.pipeline.batch: 0: want 1 or more",
+	} {
+		if _, err := Load("", []string{wrong}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", wrong, err, want)
+		}
+	}
+}
+
 // The three schedules of [OG], scaled down: the versions of what each update learned from.
 func TestTheSchedulesOfTheShippedConfigurationsAreThoseOfAlgorithmOne(t *testing.T) {
 	for name, want := range map[string]struct {

@@ -402,6 +402,14 @@ func TestBaselineStallsLeast(t *testing.T) {
 	}
 }
 
+// With three updates on each batch trainers keep up with a third as many workers.
+func TestABaselineThatReusesBatchesStallsLeastWithMoreTrainers(t *testing.T) {
+	w, tr := leastStalling(pipeline.Options{Workers: 7, Trainers: 1, Batch: 960, RolloutCost: 5.28, BatchUpdates: 3})
+	if w != 5 || tr != 3 {
+		t.Errorf("%d workers and %d trainers, want 5 and 3", w, tr)
+	}
+}
+
 func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
 	c := small(t, "evaluate.target=0.9", "budget.updates=0", "budget.compute=8")
 	dir := filepath.Join(t.TempDir(), "compare")

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
@@ -77,7 +76,7 @@ func erArms(o Options) []Arm {
 	rate := o.rate(erRatePilot(o))
 	turns := func(updates int, by float64) run.Config {
 		return withRate(erConfig(o, 4*erGroup, func(c *run.Config) { // turns are whole groups
-			asQueue(pipeline.Sync, updates)(c)
+			inTurns(asQueue(updates))(c)
 			fitQueue(c)
 		}), by*rate)
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/objective"
-	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
@@ -135,7 +134,7 @@ type family struct {
 func families() []family {
 	return []family{
 		{
-			name: "queue", start: asQueue(pipeline.Async, 1), fit: fitQueue,
+			name: "queue", start: asQueue(1), fit: fitQueue,
 			own: []variant{
 				{name: "filled batches", change: func(c *run.Config) { *c = filled(*c) },
 					clashes: func(c run.Config) bool { return c.Learner.Objective == asymre }},
@@ -146,10 +145,10 @@ func families() []family {
 			},
 		},
 		{
-			name: "reuse, async", start: asQueue(pipeline.Async, 3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+			name: "reuse, async", start: asQueue(3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
 		},
 		{
-			name: "reuse, sync", start: asQueue(pipeline.Sync, 3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+			name: "reuse, sync", start: inTurns(asQueue(3)), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
 		},
 		{
 			name: "plain buffer", buffer: true,
@@ -204,9 +203,15 @@ func updatesOnABatch(list ...int) (variants []variant) {
 	return variants
 }
 
-func asQueue(mode pipeline.Mode, updates int) func(*run.Config) {
+func asQueue(updates int) func(*run.Config) {
+	return func(c *run.Config) { c.Pipeline.BatchUpdates, c.Replay.Sampler = updates, replay.LIFO }
+}
+
+// inTurns lets workers and trainers take turns.
+func inTurns(set func(*run.Config)) func(*run.Config) {
 	return func(c *run.Config) {
-		c.Pipeline.Mode, c.Pipeline.BatchUpdates, c.Replay.Sampler = mode, updates, replay.LIFO
+		c.Pipeline.Mode = "sync"
+		set(c)
 	}
 }
 
