@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -27,9 +28,9 @@ func (t opponentTask) tournament() Study {
 				"updates on a batch. This study gives both their best settings, and asks what a buffer adds: a plain one, and " +
 				"a recipe that keeps right answers, a few of each prompt, and draws a share of each batch from them.",
 			"Five families of configurations are tuned in the same stages, by as many trials: the batch, with a learning rate " +
-				"that goes with it, the size of groups, the weight decay, the loss, what the family alone can vary, the rate, " +
-				"and the batch again. Where the rate chosen is at an edge, the next stage tries beyond. Tuning has base models " +
-				"and held-out problems of its own.",
+				"that goes with it, the size of groups, the weight decay, the loss, what the family alone can vary, and the rate; " +
+				"then all of them a second time, near what was chosen. Where the first rate chosen is at an edge, one stage tries " +
+				"beyond. Tuning has base models and held-out problems of its own.",
 			"Compute is counted by formula, and by the clock of all GPUs with rollouts of uneven lengths (length_sigma 1), " +
 				"where training in turns waits for the longest.",
 		},
@@ -222,13 +223,8 @@ func fitQueue(c *run.Config) {
 	*c = map[int]split{1: queueSplit(), 2: {5, 2}, 3: {5, 3}, 4: {4, 3}, 6: {4, 4}, 8: {3, 4}}[c.Pipeline.BatchUpdates].set(*c)
 }
 
-// The stages that may choose an edge.
-const (
-	groupStage  = 1
-	decayStage  = 2
-	ownStage    = 4
-	beyondStage = 6
-)
+// lastRateStage is the last stage, which varies the rate once more.
+const lastRateStage = 12
 
 // contest is the tuning of one family on one task.
 type contest struct {
@@ -267,6 +263,17 @@ func (c contest) pilots() []Pilot {
 			return nil
 		}},
 		{"batch again", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
+		{"loss again", as(atTwiceTheRate(opponentLosses())...)},
+		{"the family's own again", as(c.family.own...)},
+		{"groups again", func(chosen Arm) []variant {
+			g := chosen.Config.Pipeline.Group
+			return groupSizes(g/2, 2*g)
+		}},
+		{"weight decay again", func(chosen Arm) []variant {
+			d := cmp.Or(chosen.Config.Learner.WeightDecay, 0.5)
+			return weightDecays(d/2, 2*d)
+		}},
+		{"rate again", as(timesRate(leastRate, 0.7, 1.4, mostRate)...)},
 	}
 	var list []Pilot
 	var chosen Arm
@@ -307,7 +314,7 @@ func groupSizes(list ...int) (variants []variant) {
 	for _, n := range list {
 		variants = append(variants, variant{name: fmt.Sprintf("groups of %d", n),
 			change:  func(c *run.Config) { c.Pipeline.Group = n },
-			clashes: func(c run.Config) bool { return c.Pipeline.Batch%n != 0 }})
+			clashes: func(c run.Config) bool { return n < 2 || c.Pipeline.Batch%(n*c.Pipeline.Trainers) != 0 }})
 	}
 	return variants
 }
@@ -351,6 +358,17 @@ func opponentLosses() []variant {
 	}
 }
 
+// atTwiceTheRate are variants with twice the learning rate.
+func atTwiceTheRate(list []variant) (variants []variant) {
+	for _, v := range list {
+		variants = append(variants, variant{name: v.name + " at twice the rate", clashes: v.clashes, change: func(c *run.Config) {
+			v.change(c)
+			c.Learner.LearningRate *= 2
+		}})
+	}
+	return variants
+}
+
 // timesRate are learning rates relative to the chosen one.
 func timesRate(list ...float64) (variants []variant) {
 	for _, by := range list {
@@ -372,27 +390,24 @@ func (c contest) chosen() (run.Config, string) {
 	return c.o.choice(pilots[len(pilots)-1]).Config, strings.Join(words, ", ")
 }
 
-// atEdge tells where the choice lies at an edge of what was tried, "" if nowhere.
+// atEdge tells where the choice lies at an edge of what was tried, "" if nowhere. Groups of 2 are the smallest there are.
 func (c contest) atEdge() string {
 	var edges []string
-	for _, p := range c.pilots() {
-		a := c.o.choice(p)
-		switch config := a.Config; {
-		case p.stage == beyondStage && (strings.HasSuffix(a.Name, timesRateName(leastRate)) ||
-			strings.HasSuffix(a.Name, timesRateName(mostRate))):
-			edges = append(edges, fmt.Sprintf("the rate %.2g", config.Learner.LearningRate))
-		case p.stage == decayStage && config.Learner.WeightDecay == 10:
-			edges = append(edges, "weight decay 10")
-		case p.stage == groupStage && config.Pipeline.Group == 16: // groups of 2 are the smallest there are
-			edges = append(edges, "groups of 16")
-		case p.stage == ownStage && config.Pipeline.BatchUpdates == 8:
-			edges = append(edges, "8 updates")
+	edge := func(is bool, format string, value any) {
+		if is {
+			edges = append(edges, fmt.Sprintf(format, value))
 		}
 	}
+	config, _ := c.chosen()
 	batches := opponentBatches()
-	if config, _ := c.chosen(); config.Pipeline.Batch < batches[0] || config.Pipeline.Batch > batches[len(batches)-1] {
-		edges = append(edges, fmt.Sprintf("the batch %d", config.Pipeline.Batch))
-	}
+	last := c.o.choice(c.pilots()[lastRateStage]).Name
+	edge(strings.HasSuffix(last, timesRateName(leastRate)) || strings.HasSuffix(last, timesRateName(mostRate)), "the rate %.2g",
+		config.Learner.LearningRate)
+	edge(config.Learner.WeightDecay >= 10, "weight decay %g", config.Learner.WeightDecay)
+	edge(config.Pipeline.Group >= 16, "groups of %d", config.Pipeline.Group)
+	edge(config.Pipeline.BatchUpdates >= 8, "%d updates", config.Pipeline.BatchUpdates)
+	edge(config.Pipeline.Batch < batches[0] || config.Pipeline.Batch > batches[len(batches)-1], "the batch %d",
+		config.Pipeline.Batch)
 	return strings.Join(edges, ", ")
 }
 
