@@ -298,7 +298,8 @@ func setCommand(r *design.Recommendation, base run.Config, file string) {
 	if replay.Sampler(base.Replay.Sampler).Consumes() {
 		set = append(set, "replay.sampler="+string(run.Default().Replay.Sampler))
 	}
-	if base.Replay.Retention == replay.KeepPositive { // the theory is of the newest rollouts
+	// Without a run the command starts from the built-in experiment, whose retention is no part of the theory.
+	if file == "" && base.Replay.Retention == replay.KeepPositive {
 		set = append(set, "replay.retention=fifo", "replay.positive_fraction=0")
 	}
 	r.Command = "reprise train"

@@ -190,6 +190,32 @@ func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {
 	}
 }
 
+func TestARecommendationKeepsRetentionAndLossOfTheRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	text := "replay: {sampler: unseen, capacity: 7680, retention: positive, positive_fraction: 0.4, positive_threshold: 0.5}\n" +
+		"pipeline: {workers: 5, trainers: 3, batch: 3840}\nlearner: {objective: asymre, shift: -0.2}\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	base, err := run.Load(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &design.Recommendation{
+		Known: design.Assumptions(), Fleet: design.Fleet{Group: base.Pipeline.Group},
+		Plan: design.Plan{Configuration: design.Configuration{Workers: 6, Trainers: 2, Capacity: 4000, Batch: 1920}},
+	}
+	setCommand(r, base, path)
+	config, err := run.Load(path, assigned(r.Command))
+	if err != nil || r.Refused != nil || config.Replay.Capacity != 4000 || config.Pipeline.Batch != 1920 {
+		t.Fatalf("the laboratory reads %+v, %v, %v", config, err, r.Refused)
+	}
+	if config.Learner.Objective != "asymre" || config.Learner.Shift != base.Learner.Shift ||
+		config.Replay.Retention != base.Replay.Retention || config.Replay.PositiveFraction != 0.4 {
+		t.Errorf("of the run's settings it changed retention, positives or the loss: %s", r.Command)
+	}
+}
+
 func TestDesignMeasuresARunAndRecommendsAChangeOfItsConfiguration(t *testing.T) {
 	dir := whole(t)
 	d := designedBy(t, "--from", dir)
