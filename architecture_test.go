@@ -48,7 +48,7 @@ func mayImport() map[string][]string {
 		"transfer":   {"rollout", "replay", "wire", "journal", "service", "client"},
 		"benchmarks": {"rollout", "replay", "wire", "client", "results"},
 		"run": {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results",
-			"wire", "client", "engine"},
+			"wire", "client", "engine", "design"},
 		"study":    {"run", "objective", "policy", "replay", "design", "results", "task"},
 		"examples": {"run", "results", "task"},
 	}

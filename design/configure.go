@@ -15,6 +15,9 @@ type Fleet struct {
 	Batch        int // B, rollouts per update, 1 to 1e9
 	Group        int // G, rollouts per prompt, 1 to B
 	MostCapacity int // the most rollouts that the buffer may hold, B to 1e12
+
+	FreeBatch bool    // the choice may take smaller batches
+	Source    *Source // whose configuration the choice begins with, nil if there is none
 }
 
 // Validate reports every value out of its range.

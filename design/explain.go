@@ -23,8 +23,18 @@ func (r *Recommendation) Parameters() []Line {
 			r.RolloutCost, r.Theory.TrainCost, r.Origins.RolloutCost),
 		named("correlation", "%.4g (rho); %s", r.Correlation, r.Origins.Correlation),
 		named("noise", "%s; %s", r.noise(), r.Origins.Noise),
+		named("noise scale", "%s (S); %s", amountKnown(r.NoiseScale), r.Origins.NoiseScale),
+		named("coherence", "%.4g (kappa): how much of a rollout's noise returns at its next use; %s", r.Coherence,
+			r.Origins.Coherence),
 		named("fleet", "%s", r.Fleet),
 	}
+}
+
+func amountKnown(rollouts float64) string {
+	if rollouts == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("noise equals signal in the mean gradient of %.4g rollouts", rollouts)
 }
 
 // noise describes the growth of noise.
@@ -58,7 +68,7 @@ func (r *Recommendation) bestLines() []Line {
 	}
 }
 
-// PlanLines lists the recommended configuration.
+// PlanLines lists the buffer that [ER]'s theory puts first.
 func (r *Recommendation) PlanLines() []Line {
 	p := r.Plan
 	saved := ""
@@ -78,11 +88,14 @@ func (r *Recommendation) PlanLines() []Line {
 		named("", "%s", r.savingsOnce(p.Objective)),
 	}
 	if b := r.Bound; b != nil {
-		lines = append(lines, named("bound",
-			"mean squared gradient <= %.4g after %s at a learning rate of %.4g (at most %.4g; theorem 3.4)",
-			b.Bound, words.Plural(b.Updates, "update"), b.LearningRate, b.Most))
+		lines = append(lines, boundLine(b))
 	}
 	return lines
+}
+
+func boundLine(b *Bound) Line {
+	return named("bound", "mean squared gradient <= %.4g after %s at a learning rate of %.4g (at most %.4g; theorem 3.4)",
+		b.Bound, words.Plural(b.Updates, "update"), b.LearningRate, b.Most)
 }
 
 // savingsOnce describes what a cost of j saves against training that uses each rollout once.
@@ -118,17 +131,76 @@ func amount(x float64) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
-// Summary is the result in two paragraphs.
-func (r *Recommendation) Summary() []string {
-	o, p := r.Optimum, r.Plan
-	return []string{
-		fmt.Sprintf("The replay configuration with the least cost for %s, by the theory of [ER] theorem 3.5. If GPUs "+
-			"and rollouts could be divided at will, the best would be a staleness horizon of %s and %s uses of each "+
-			"rollout.",
-			r.Fleet, versions(o.X), amount(o.Y)),
-		fmt.Sprintf("It saves %.1f%% of the compute of on-policy batches drawn with replacement; %s.", 100*p.Savings,
-			r.savingsOnce(p.Objective)),
+// Headline is the result in a sentence.
+func (r *Recommendation) Headline() string {
+	if len(r.Unreliable) > 0 {
+		return "not reliable: " + strings.Join(r.Unreliable, "; ")
 	}
+	if r.Keep {
+		return fmt.Sprintf("keep what the run does: by the theory nothing costs less than %.2f of it", r.leastRelative())
+	}
+	text := "recommended: " + r.Best.String()
+	if r.Run != nil {
+		text += fmt.Sprintf(", at %.2f of the run's compute by the theory", r.Best.Relative)
+	}
+	return text
+}
+
+// leastRelative is the least cost over that of the run, 1 if nothing is cheaper.
+func (r *Recommendation) leastRelative() float64 {
+	least := 1.0
+	for _, p := range r.Ways {
+		least = min(least, p.Relative)
+	}
+	return least
+}
+
+// String says in words how rollouts are used.
+func (u Use) String() string {
+	switch u.Way {
+	case Queue:
+		return fmt.Sprintf("use each rollout once, in batches of %d", u.Batch)
+	case Reuse:
+		return fmt.Sprintf("make %d updates on each batch of %d", u.Updates, u.Batch)
+	}
+	return fmt.Sprintf("draw batches of %d from the newest %d rollouts", u.Batch, u.Capacity)
+}
+
+// Summary is the result and what it rests on, a paragraph each.
+func (r *Recommendation) Summary() []string {
+	return []string{
+		r.Headline() + ".",
+		"It compares queue, reuse and buffer by (R + m B)(1 + S V), the compute for the progress of an update without " +
+			"noise: S is the noise scale, V the noise of an update that lasts (docs/METHODS.md, section 6).",
+	}
+}
+
+// WayColumns are the names of the cells of [Recommendation.WayRows].
+func WayColumns() []string {
+	return []string{"", "batch", "updates", "W + T", "capacity", "learning rate", "cost"}
+}
+
+// WayRows returns the run and the cheapest use of each way as cells.
+func (r *Recommendation) WayRows() (rows [][]string) {
+	row := func(name string, p Priced) {
+		rows = append(rows, []string{name, fmt.Sprint(p.Batch), fmt.Sprint(p.Updates),
+			fmt.Sprintf("%d + %d", p.Workers, p.Trainers), fmt.Sprint(p.Capacity), "× " + decimals(p.Rate),
+			decimals(p.Relative)})
+	}
+	if r.Run != nil {
+		row("the run", *r.Run)
+	}
+	for _, p := range r.Ways {
+		row(string(p.Way), p)
+	}
+	return rows
+}
+
+func decimals(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 // Why explains the recommendation, one paragraph for each of its numbers.
@@ -225,7 +297,7 @@ func (r *Recommendation) Caveats() []string {
 			list = append(list, fmt.Sprintf(text, args...))
 		}
 	}
-	o, p := r.Optimum, r.Plan
+	o := r.Optimum
 	law, isLaw := r.Profile.(PowerLaw)
 	add(strings.HasPrefix(r.Origins.RolloutCost, Assumed) || r.Origins.Correlation == Assumed ||
 		r.Origins.Noise == Assumed,
@@ -236,46 +308,27 @@ func (r *Recommendation) Caveats() []string {
 	add(o.Where == AtOne && !steep, "The cost is least at a horizon below one version, which the theory does not "+
 		"cover: x = 1 and y = 1/sqrt(m (rho + 1)) are taken instead.")
 	add(o.Where == AtInfinity, "x* is infinite because the noise does not grow with staleness, which no long run "+
-		"bears out. The capacity is what --most-capacity allows.")
-	add(math.IsInf(o.Y, 1), "y* is infinite too: without correlation the theory would use each rollout for ever. "+
-		"That alone is why there are as few workers as the batch allows.")
+		"bears out.")
+	add(math.IsInf(o.Y, 1), "y* is infinite too: without correlation [ER]'s theory would use each rollout for ever.")
 	add(o.Where == AtEnd, "The profile ends after %s and the cost still falls there: give a longer one, or measure a "+
 		"run with a larger buffer.", versions(o.X))
-	if r.NoPlan != nil {
-		return list
+	measured := LastStaleness(r.Noise)
+	add(isLaw && measured > 0 && o.X > measured+1, "The power law was fitted up to staleness %.3g and is a guess at "+
+		"a horizon of %s: measure a run with a larger buffer.", measured, versions(o.X))
+	if u := r.Best; u != nil && len(r.Unreliable) == 0 {
+		generation := float64(r.Fleet.Group) * r.RolloutCost * float64(u.Trainers) / float64(u.Batch) // D
+		add(generation > 1, "A worker takes %.3g updates for a group, so rollouts are up to twice as many versions old "+
+			"when they arrive, which the cost does not count: smaller groups or larger batches make them fresher.", generation)
+		add(u.Way == Queue, "The split stalls least when each rollout is used once; with uneven lengths workers and trainers "+
+			"wait for each other, which the cost does not count (--sim shows how long).")
 	}
-	capped := p.AtLimit && p.Capacity+p.Trainers > r.Fleet.MostCapacity
-	add(capped, "The capacity of %d is at its limit, and a larger buffer would cost still less: raise "+
-		"--most-capacity (%d) if memory allows.", p.Capacity, r.Fleet.MostCapacity)
-	add(p.AtLimit && !capped && o.Where != AtEnd, "With these GPUs the profile ends, after %s, before the cost "+
-		"rises: give a longer one, or measure a run with a larger buffer.", versions(r.Profile.Reach()))
-	measured, used := LastStaleness(r.Noise), max(o.X, p.Horizon)
-	add(isLaw && measured > 0 && used > measured+1, "The power law was fitted up to staleness %.3g and is a guess at "+
-		"a horizon of %s: measure a run with a larger buffer.", measured, versions(used))
-	late := p.Staleness - p.Horizon - 1 // 2D
-	add(late > p.Horizon, "A worker takes %.3g updates for a group, so rollouts are up to twice as many versions old "+
-		"when they arrive. The horizon of %.3g does not count that: smaller groups or larger batches make them "+
-		"fresher.",
-		late/2, p.Horizon)
-	add(p.ReplayRatio < 1, "At a replay ratio of %.3g more rollouts are generated than trained on, and some are "+
-		"never used: fewer workers and training that uses each once (replay.sampler=lifo) would cost less.",
-		p.ReplayRatio)
-	_, once, atMost := r.once(p.Objective)
-	add(p.Savings <= 0, "Nothing is saved even against on-policy batches drawn with replacement: on-policy training "+
-		"with W/T near mu is the better choice.")
-	add(p.Savings > 0 && once < 0, "The savings of %.1f%% are against on-policy batches drawn with replacement, J(1, "+
-		"1), as in [ER]. Training that uses each rollout exactly once, as reprise train does without replay, draws "+
-		"nothing twice: by the theory this configuration costs %s%.1f%% more than that.",
-		100*p.Savings, onlyIf(atMost, "at least "), -100*once)
-	if better, ok := r.betterBatch(); ok {
-		add(true, "%d trainers cannot share a batch of %d: with --batch %d, %s and %s would save %.1f%% instead of "+
-			"%.1f%%.",
-			better.Trainers, r.Fleet.Batch, better.Batch, words.Plural(better.Workers, "worker"),
-			words.Plural(better.Trainers, "trainer"), 100*better.Savings, 100*p.Savings)
+	if s := r.Fleet.Source; s != nil {
+		add(s.OnlyBatch != "", "Only the batch was chosen: %s, which the theory does not know.", s.OnlyBatch)
 	}
 	add(r.Refused != nil, "The laboratory refuses this configuration: %v.", r.Refused)
-	add(true, "The theory is of plain SGD near the end of long training and ranks configurations. The laboratory "+
-		"trains with Adam, so the savings are no forecast.")
+	add(true, "The theory is of plain SGD at its best learning rate and a noise scale that stays. It knows nothing of "+
+		"Adam beyond the rate, of clipping, waits, and right answers kept for longer. It ranks configurations; its costs "+
+		"are no forecast.")
 	return list
 }
 
@@ -286,28 +339,6 @@ func LastStaleness(noise []Noise) float64 {
 		last = max(last, n.Staleness)
 	}
 	return last
-}
-
-// betterBatch returns the plan with another batch whose split is nearer to the optimum, if that saves a point more.
-func (r *Recommendation) betterBatch() (Plan, bool) {
-	f, y := r.Fleet, r.Optimum.Y
-	if math.IsInf(y, 1) {
-		return Plan{}, false
-	}
-	ideal := int(float64(f.GPUs) * y / (r.RolloutCost + y))
-	for trainers := max(1, ideal); trainers <= min(ideal+1, f.GPUs-1); trainers++ {
-		batch := max(1, int(math.Round(float64(f.Batch)/float64(trainers)))) * trainers
-		if f.Batch%trainers == 0 || batch < f.Group {
-			continue
-		}
-		other := f
-		other.Batch, other.MostCapacity = batch, max(f.MostCapacity, batch)
-		better, err := r.Theory.Configure(other)
-		if err == nil && better.Trainers == trainers && better.Savings > r.Plan.Savings+0.01 {
-			return better, true
-		}
-	}
-	return Plan{}, false
 }
 
 // NeighbourColumns are the names of the cells of [Recommendation.NeighbourRows].
@@ -322,7 +353,7 @@ func (r *Recommendation) NeighbourRows() [][]string {
 			c.Objective),
 			fmt.Sprintf("%+.1f%%", 100*(c.Objective/r.Plan.Objective-1)), words.Percent(c.Savings, 1), remark}
 	}
-	rows := [][]string{row("recommended", r.Plan.Configuration, "")}
+	rows := [][]string{row("first", r.Plan.Configuration, "")}
 	for _, n := range r.Plan.Neighbours {
 		remark := ""
 		if n.Refused != "" {
@@ -351,74 +382,60 @@ func (r *Recommendation) WhatIf(most int) (g Grid, highest float64) {
 	return g, highest
 }
 
-// mostSplits is how many rows of the grid the text shows.
-const mostSplits = 9
+// textWidth is the width of a recommendation as text.
+const textWidth = 80
 
-// Text returns the recommendation as text, without a plan the theory alone.
+// Text returns the recommendation as text.
 func (r *Recommendation) Text() string {
 	var w strings.Builder
-	heading := func(format string, args ...any) { fmt.Fprintf(&w, "\n"+format+"\n", args...) }
+	heading := func(format string, args ...any) {
+		w.WriteString("\n" + words.WrapAt(textWidth, "", fmt.Sprintf(format, args...)))
+	}
 	lines := func(lines []Line) {
 		for _, l := range lines {
-			fmt.Fprintf(&w, "  %-18s %s\n", l.Name, l.Text)
+			w.WriteString(words.WrapAt(textWidth, fmt.Sprintf("  %-18s ", l.Name), l.Text))
 		}
 	}
 	list := func(mark string, paragraphs []string) {
 		for _, p := range paragraphs {
-			w.WriteString(words.Wrap(mark, p))
+			w.WriteString(words.WrapAt(textWidth, mark, p))
 		}
 	}
-	w.WriteString("parameters\n")
+	w.WriteString(words.WrapAt(textWidth, "", r.Headline()))
+	if len(r.Ways) > 0 {
+		unit := "the queue's"
+		if r.Run != nil {
+			unit = "the run's"
+		}
+		heading("cost for the same progress, and best learning rate, over %s", unit)
+		r.writeWays(&w)
+	}
+	if r.Command != "" {
+		heading("run it")
+		fmt.Fprintf(&w, "  %s\n", strings.ReplaceAll(r.Command, " --set ", " \\\n    --set "))
+		for _, c := range r.Changes {
+			if c.Why != "" {
+				list("  - ", []string{c.Assignment + ": " + c.Why})
+			}
+		}
+	}
+	heading("parameters")
 	lines(r.Parameters())
 	list("  - ", r.HowMeasured)
-	heading("optimum of the theory ([ER] theorem 3.5)")
+	heading("[ER] theorem 3.5, for comparison: a buffer in the limit of much compute")
 	lines(r.bestLines())
-	heading("why")
-	list("  ", r.Why())
-	if r.NoPlan != nil {
-		heading("caveats")
-		list("  - ", r.Caveats())
-		return w.String()
+	if b := r.Bound; b != nil {
+		lines([]Line{boundLine(b)})
 	}
-	heading("configuration for %s", r.Fleet)
-	lines(r.PlanLines())
-	heading("neighbours")
-	r.writeNeighbours(&w)
-	heading("what if: savings by (W, T) and N, the highest marked *")
-	r.writeWhatIf(&w)
 	heading("caveats")
 	list("  - ", r.Caveats())
-	if r.Command != "" {
-		heading("run it\n  %s", strings.ReplaceAll(r.Command, " --set ", " \\\n    --set "))
-	}
 	return w.String()
 }
 
-func (r *Recommendation) writeNeighbours(w io.Writer) {
-	var text strings.Builder
-	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{NeighbourColumns()}, r.NeighbourRows()...) {
-		fmt.Fprintln(t, "  "+strings.Join(row, "\t"))
-	}
-	t.Flush()
-	for line := range strings.Lines(text.String()) { // the tabwriter pads cells at the end too
-		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
-	}
-}
-
-func (r *Recommendation) writeWhatIf(w io.Writer) {
+func (r *Recommendation) writeWays(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	g, highest := r.WhatIf(mostSplits)
-	fmt.Fprint(t, "  \t")
-	for _, n := range g.Capacities {
-		fmt.Fprintf(t, "%d\t", n)
+	for _, row := range append([][]string{WayColumns()}, r.WayRows()...) {
+		fmt.Fprintln(t, fmt.Sprintf("%-7s", row[0])+"\t"+strings.Join(row[1:], "\t")+"\t")
 	}
-	for i, s := range g.Splits {
-		fmt.Fprintf(t, "\n  (%d, %d)\t", s.Workers, s.Trainers)
-		for _, v := range g.Savings[i] {
-			fmt.Fprint(t, onlyIf(v == highest, "*"), words.Percent(v, 1), "\t")
-		}
-	}
-	fmt.Fprintln(t)
 	t.Flush()
 }

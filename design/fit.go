@@ -358,9 +358,10 @@ type Doubts struct {
 	Cost        []string
 	Noise       []string
 	Correlation []string
+	Scale       []string // of the noise scale, without a full stop
 }
 
-// All returns every sentence.
+// All returns every sentence but those of the noise scale, which the recommendation leads with.
 func (d Doubts) All() []string { return slices.Concat(d.Cost, d.Noise, d.Correlation) }
 
 func (m Measurements) costDoubts() []string {

@@ -12,6 +12,9 @@ type Known struct {
 	RolloutCost float64 // mu, 1e-3 to 1e5
 	Correlation float64 // rho
 	Profile     Profile
+	NoiseScale  float64 // S, 0 if unknown
+	Coherence   float64 // kappa
+	Batch       int     // of the run that Profile was measured in, 0 if none was
 	Exponent    float64 // a of the profile, or of the power law nearest to a measured one; NaN if there is none
 	Origins     Origins
 
@@ -26,6 +29,8 @@ type Origins struct {
 	RolloutCost string `json:"rollout_cost"`
 	Correlation string `json:"correlation"`
 	Noise       string `json:"noise"`
+	NoiseScale  string `json:"noise_scale"`
+	Coherence   string `json:"coherence"`
 }
 
 // Sources of a parameter.
@@ -36,12 +41,15 @@ const (
 )
 
 // Assumptions returns the parameters to use when nothing is known: the rollout cost that [ER] measured of Qwen2.5-7B, a
-// modest correlation, and noise that grows slowly.
+// modest correlation, noise that grows slowly and returns whole with each use of a rollout. There is no noise scale to
+// assume: it differs by orders of magnitude.
 func Assumptions() Known {
 	const exponent = 0.2
 	return Known{
 		RolloutCost: 5.28, Correlation: 0.1, Profile: PowerLaw{Exponent: exponent}, Exponent: exponent,
-		Origins: Origins{Assumed + ": [ER] measured it of Qwen2.5-7B", Assumed, Assumed},
+		Coherence: 1,
+		Origins: Origins{RolloutCost: Assumed + ": [ER] measured it of Qwen2.5-7B", Correlation: Assumed, Noise: Assumed,
+			NoiseScale: "unknown", Coherence: Assumed},
 	}
 }
 
@@ -60,6 +68,14 @@ func (k *Known) GiveCorrelation(rho float64) {
 	k.Correlation, k.Origins.Correlation, k.Doubts.Correlation = rho, Given, nil
 }
 
+// GiveNoiseScale sets S.
+func (k *Known) GiveNoiseScale(scale float64) {
+	k.NoiseScale, k.Origins.NoiseScale, k.Doubts.Scale = scale, Given, nil
+}
+
+// GiveCoherence sets kappa.
+func (k *Known) GiveCoherence(kappa float64) { k.Coherence, k.Origins.Coherence = kappa, Given }
+
 // GiveProfile sets the growth of noise, from a file if one is named.
 func (k *Known) GiveProfile(p Profile, file string) {
 	k.Profile, k.Exponent, k.Origins.Noise = p, math.NaN(), Given
@@ -74,7 +90,8 @@ func (k *Known) GiveProfile(p Profile, file string) {
 
 // Theory returns the parameters as a theory.
 func (k Known) Theory() Theory {
-	return Theory{TrainCost: 1 / k.RolloutCost, Correlation: k.Correlation, Profile: k.Profile}
+	return Theory{TrainCost: 1 / k.RolloutCost, Correlation: k.Correlation, Profile: k.Profile, NoiseScale: k.NoiseScale,
+		Coherence: k.Coherence, Batch: k.Batch}
 }
 
 // Validate reports every parameter out of its range.
@@ -91,19 +108,33 @@ func (k Known) Validate() error {
 // Recommendation is the configuration to run on a fleet, and everything that led to it.
 type Recommendation struct {
 	Known
-	Theory  Theory
-	Fleet   Fleet
-	Optimum Optimum
-	Plan    Plan
-	NoPlan  error  // why the fleet can run no configuration; nil if Plan is one
-	Bound   *Bound // nil without conditions and without a plan
+	Theory Theory
+	Fleet  Fleet
 
-	Command string // runs the plan
-	Refused error  // why that command would fail, nil if it would not
+	Run        *Priced  // the fleet's source, nil if there is none
+	Ways       []Priced // the cheapest use of each way by [Theory.Cost], cheapest first; none without a noise scale
+	Best       *Priced  // the first of them or, if that is hardly cheaper, Run; nil if nothing has a cost
+	Keep       bool     // Best is Run
+	Unreliable []string // why Best is no recommendation, and what to do; none if it is one
+
+	Optimum Optimum // of [ER]'s theory
+	Plan    Plan    // the buffer that [ER]'s theory puts first
+	NoPlan  error   // why the fleet can run no buffer; nil if Plan is one
+	Bound   *Bound  // nil without conditions and without a plan
+
+	Changes []Change // of settings, which make Command of the source's configuration
+	Command string   // runs Best; empty without a recommendation
+	Refused error    // why that command would fail, nil if it would not
 }
 
-// Recommend works out the configuration for a fleet, and the bound of theorem 3.4 on it unless conditions is nil. If
-// the fleet can run none, the recommendation holds the optimum of the theory and NoPlan.
+// Change is a setting that a recommendation changes.
+type Change struct {
+	Assignment string `json:"assignment"` // KEY=VALUE
+	Why        string `json:"why"`        // empty for what the recommendation is about
+}
+
+// Recommend works out how to use the rollouts of a fleet, the buffer that [ER]'s theory puts first, and the bound of theorem 3.4 on it unless conditions is nil. If
+// the fleet can run no buffer, the recommendation holds the optimum of the theory and NoPlan.
 func Recommend(k Known, f Fleet, conditions *Conditions) (*Recommendation, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err
@@ -113,6 +144,7 @@ func Recommend(k Known, f Fleet, conditions *Conditions) (*Recommendation, error
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
+	r.choice()
 	var err error
 	if r.Plan, err = r.Theory.Configure(f); err != nil {
 		r.NoPlan = fmt.Errorf("no configuration for %s: %w", f, err)
@@ -138,6 +170,16 @@ func (r *Recommendation) once(j float64) (objective, savings float64, atMost boo
 // Document is a recommendation as JSON. A number that does not exist is null; one that is null because it is infinite
 // is named in Infinite.
 type Document struct {
+	Reliable    bool     `json:"reliable"`    // there is a recommendation
+	Reasons     []string `json:"reasons"`     // why there is none, and what to do
+	Recommended *Priced  `json:"recommended"` // null if not reliable
+	Keep        bool     `json:"keep"`        // it is the run itself: nothing is cheaper by a tenth
+	Run         *Priced  `json:"run"`         // the run that was measured, null if none was
+	Ways        []Priced `json:"ways"`        // the cheapest use of each way, cheapest first
+	Changes     []Change `json:"changes"`     // of the run's settings
+
+	NoiseScale    *float64  `json:"noise_scale"`    // S, rollouts; null if unknown
+	Coherence     float64   `json:"coherence"`      // kappa
 	RolloutCost   float64   `json:"rollout_cost"`   // mu
 	TrainCost     float64   `json:"train_cost"`     // m = 1/mu
 	Correlation   float64   `json:"correlation"`    // rho
@@ -159,7 +201,8 @@ type Document struct {
 	} `json:"each_used_once"` // compared with on-policy training that uses each rollout once
 	AsymptoticBound float64 `json:"asymptotic_bound"` // of the mean squared gradient, in units of sqrt(F0 L/C)
 
-	Configuration *planDocument       `json:"configuration"` // null if the fleet can run none
+	// the buffer that [ER]'s theory puts first, null if the fleet can run none
+	Configuration *planDocument       `json:"er_configuration"`
 	Neighbours    []neighbourDocument `json:"neighbours"`
 	WhatIf        struct {
 		Splits     []Split      `json:"splits"`
@@ -198,6 +241,9 @@ type neighbourDocument struct {
 func (r *Recommendation) Document() Document {
 	o, p := r.Optimum, r.Plan
 	d := Document{
+		Reliable: len(r.Unreliable) == 0, Reasons: append([]string{}, r.Unreliable...), Keep: r.Keep,
+		Run: r.Run, Ways: append([]Priced{}, r.Ways...), Changes: append([]Change{}, r.Changes...),
+		Coherence:   r.Coherence,
 		RolloutCost: r.RolloutCost, TrainCost: r.Theory.TrainCost, Correlation: r.Correlation,
 		NoiseExponent: finite(r.Exponent), Origins: r.Origins,
 		StalenessHorizon: finite(o.X), ReplayRatio: finite(o.Y), Infinite: []string{}, Where: o.Where,
@@ -205,6 +251,12 @@ func (r *Recommendation) Document() Document {
 		AsymptoticBound: asymptotic(o.Objective),
 		Neighbours:      []neighbourDocument{}, Bound: r.Bound,
 		Why: r.Why(), Measured: append([]string{}, r.HowMeasured...), Warnings: r.Caveats(), Command: r.Command,
+	}
+	if d.Reliable {
+		d.Recommended = r.Best
+	}
+	if r.NoiseScale > 0 {
+		d.NoiseScale = &r.NoiseScale
 	}
 	if table, ok := r.Profile.(*Table); ok {
 		d.NoiseProfile = table.Values()

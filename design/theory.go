@@ -34,6 +34,14 @@ type Theory struct {
 	TrainCost   float64 // m, cost of training on a rollout over the cost of generating it, 1/mu; in [1e-5, 1e3]
 	Correlation float64 // rho, of the gradient noise of rollouts in a buffer, in [0, 1]
 	Profile     Profile
+
+	// What [Theory.Cost] needs beyond [ER].
+
+	NoiseScale float64 // S, rollouts in whose mean gradient noise equals signal; 0: unknown
+	// Coherence is kappa, the correlation of a rollout's gradient noise between two of its uses, in [0, 1]. 1: it returns
+	// whole.
+	Coherence float64
+	Batch     int // of the run that the profile was measured in; 0: its versions are those of every use
 }
 
 // Point is a choice of buffer and replay: x = N/R versions, the staleness horizon, and y = B/R, the replay ratio.
@@ -45,6 +53,10 @@ func (t Theory) Validate() error {
 	problems.Check(t.TrainCost >= 1e-5 && t.TrainCost <= 1e3, "train_cost", t.TrainCost,
 		"1e-05 to 1000, 1/rollout_cost")
 	problems.Check(t.Correlation >= 0 && t.Correlation <= 1, "correlation", t.Correlation, "0 to 1")
+	problems.Check(t.NoiseScale >= 0 && t.NoiseScale <= 1e12, "noise_scale", t.NoiseScale, "up to 1e12 rollouts, or 0 if "+
+		"unknown")
+	problems.Check(t.Coherence >= 0 && t.Coherence <= 1, "coherence", t.Coherence, "0 to 1")
+	problems.Check(t.Batch >= 0, "measured_batch", t.Batch, "1 or more rollouts, or 0 if unknown")
 	if t.Profile == nil {
 		problems.Check(false, "profile", "none", "a PowerLaw or a Table")
 	} else {

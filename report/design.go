@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/design"
-	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/sim"
 )
@@ -27,33 +26,72 @@ type Designed struct {
 func Design(w io.Writer, d Designed) error { return Sheet(w, d.sheet()) }
 
 func (d Designed) sheet() *results.Sheet {
-	p := d.Plan
-	configuration := results.Grid{Title: "The configuration", Columns: []string{"", "value"}}
-	for _, l := range d.PlanLines() {
-		configuration.Rows = append(configuration.Rows, []string{l.Name, l.Text})
-	}
 	s := &results.Sheet{
-		Kind: "Design",
-		Title: fmt.Sprintf("%s, %s, a buffer of %d",
-			words.Plural(p.Workers, "worker"), words.Plural(p.Trainers, "trainer"), p.Capacity),
-		Lead: d.Summary(),
-		Sections: []results.Section{
-			{Title: "Why", Text: d.Why(), Grids: []results.Grid{configuration}},
-			{Title: "Run it", Command: strings.ReplaceAll(d.Command, " --set ", " \\\n  --set ")},
-			{Title: "Caveats", Text: d.Caveats()},
-			d.whatIf(),
+		Kind:     "Design",
+		Title:    d.title(),
+		Lead:     d.Summary(),
+		Sections: d.advice(),
+		Facts:    d.facts(),
+	}
+	s.Sections = append(s.Sections, results.Section{Title: "Caveats", Text: d.Caveats()},
+		results.Section{Title: "A buffer by the theory of [ER]", Text: d.Why(), Grids: d.buffer()})
+	if d.NoPlan == nil {
+		s.Sections = append(s.Sections, d.whatIf())
+	}
+	s.Sections = append(s.Sections,
+		[]results.Section{
 			{Title: "Over the rollout cost", Figures: d.optimaOverCost()},
 			{Title: "Over the staleness horizon", Figures: []results.Figure{d.costOverHorizon()}},
 			{Title: "Prompts whose rewards are all alike", Text: []string{zeroVarianceText},
 				Figures: []results.Figure{rewardWeights(d.Fleet.Group), silentGroups(d.Fleet.Group)}},
-		},
-		Facts: d.facts(),
-	}
+		}...)
 	s.Sections = append(s.Sections, d.noiseProfile()...)
 	if d.Schedule != nil {
 		s.Sections = append(s.Sections, scheduleSection(d.Schedule))
 	}
 	return s
+}
+
+// title is the advice in a few words.
+func (d Designed) title() string {
+	switch {
+	case len(d.Unreliable) > 0:
+		return "No recommendation"
+	case d.Keep:
+		return "Keep what the run does"
+	}
+	return "Recommended: " + d.Best.String()
+}
+
+// advice compares the ways to use rollouts, and says how to run the recommended one.
+func (d Designed) advice() (sections []results.Section) {
+	if len(d.Ways) > 0 {
+		sections = append(sections, results.Section{Title: "The ways to use rollouts", Grids: []results.Grid{{
+			Title: "Cost for the same progress", Note: "Cost and best learning rate over those of the run, or else of the queue.",
+			Columns: design.WayColumns(), Rows: d.WayRows()}}})
+	}
+	if d.Command == "" {
+		return sections
+	}
+	run := results.Section{Title: "Run it", Command: strings.ReplaceAll(d.Command, " --set ", " \\\n  --set ")}
+	for _, c := range d.Changes {
+		if c.Why != "" {
+			run.Text = append(run.Text, c.Assignment+": "+c.Why+".")
+		}
+	}
+	return append(sections, run)
+}
+
+// buffer lists the buffer that [ER]'s theory puts first, if the fleet can run one.
+func (d Designed) buffer() []results.Grid {
+	if d.NoPlan != nil {
+		return nil
+	}
+	g := results.Grid{Title: "The buffer that it puts first", Columns: []string{"", "value"}}
+	for _, l := range d.PlanLines() {
+		g.Rows = append(g.Rows, []string{l.Name, l.Text})
+	}
+	return []results.Grid{g}
 }
 
 // maxMapRows is how many splits of the GPUs the map of savings shows.
@@ -74,7 +112,7 @@ func (d Designed) whatIf() results.Section {
 			row[k] = results.Num(100 * v)
 			if v == highest {
 				marks = append(marks, results.MarkedAt{
-					Name: "highest: the recommendation", X: float64(k), Y: float64(i),
+					Name: "highest", X: float64(k), Y: float64(i),
 				})
 			}
 		}

@@ -64,7 +64,7 @@ func TestThePageOfARecommendationOpensOffline(t *testing.T) {
 		for _, want := range []string{
 			"Optimal staleness horizon over the rollout cost", "Optimal replay ratio over the rollout cost",
 			"Cost over the staleness horizon", "The weight against a step", "Savings by split of the GPUs and capacity",
-			"Neighbours", d.sheet().Title, "highest: the recommendation",
+			"Neighbours", d.sheet().Title, ">highest<",
 			"<pre class=\"command\">reprise train \\\n  --set pipeline.workers=4</pre>", "commit", "machine", "seeds",
 			"plain SGD",
 		} {

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"sync"
 
+	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/replay"
@@ -83,27 +84,9 @@ func (b Baseline) validate() error {
 // W/T below mu, workers above; forward passes of corrections are part of the trainers' work. Among equals it uses the
 // most GPUs.
 func leastStalling(p pipeline.Options) (workers, trainers int) {
-	least, mu := math.Inf(1), p.RolloutCost/(p.TrainingCost()*float64(max(p.BatchUpdates, 1)))
-	for t := 1; t < p.Workers+p.Trainers; t++ {
-		if p.Batch%t != 0 {
-			continue
-		}
-		for w := 1; w+t <= p.Workers+p.Trainers; w++ {
-			if idle := idleShare(float64(w), float64(t), mu); idle < least-1e-12 ||
-				(idle < least+1e-12 && w+t > workers+trainers) {
-				least, workers, trainers = idle, w, t
-			}
-		}
-	}
-	return workers, trainers
-}
-
-// idleShare returns the idle share of the time of W workers and T trainers if every rollout is used once.
-func idleShare(w, t, mu float64) float64 {
-	if w/t < mu {
-		return t * (1 - w/t/mu) / (w + t)
-	}
-	return w * (1 - mu*t/w) / (w + t)
+	mu := p.RolloutCost / (p.TrainingCost() * float64(max(p.BatchUpdates, 1)))
+	s := design.LeastIdle(p.Workers+p.Trainers, p.Batch, mu)
+	return s.Workers, s.Trainers
 }
 
 // Arm names one run of a comparison.

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/design"
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/run/noise"
@@ -33,6 +36,11 @@ func Calibrate(ctx context.Context, dirs []string, measuring func(dir string)) (
 	if err != nil {
 		return design.Known{}, err
 	}
+	first, err := run.Load(filepath.Join(dirs[0], results.ConfigFile), nil)
+	if err != nil {
+		return known, fmt.Errorf("%s: %w", dirs[0], err)
+	}
+	known.Batch = first.Pipeline.Batch
 	differ, err := configurationDifferences(dirs)
 	known.Warnings = append(differ, known.Warnings...)
 	return known, err
@@ -113,6 +121,9 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		fmt.Sprintf("The nearest power law has exponent a = %.3g and is off by %.0f%%; the nearest table that "+
 			"does not fall is off by %.0f%%.",
 			f.PowerLaw.Exponent, 100*f.PowerLawResidual, 100*f.TableResidual))
+	if k.NoiseScale, k.Doubts.Scale = noiseScale(used); k.NoiseScale > 0 {
+		k.Origins.NoiseScale = design.Measured
+	}
 	scales := numbers(used, func(n *results.Noise) results.Number { return n.Scale })
 	switch of := len(scales); {
 	case m.Proxy:
@@ -138,6 +149,45 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		"%.2g%s; one split into micro-batches of 1 to 16 is off by %.2g%%. So the correlation is R c = %.2g.",
 		f.Correlation.Mean, f.Correlation.C, commonError(used), 100*results.Median(residuals), f.Correlation.Rho))
 	return k, nil
+}
+
+// noiseScale returns the median of the noise scales over runs, 0 if it is unknown, and what makes it doubtful. A scale of
+// more than four times the fresh rollouts is a gradient of less than half the standard deviation of its estimate. One
+// run in two must have told it.
+func noiseScale(runs []*results.Noise) (scale float64, doubts []string) {
+	var told []float64
+	for _, n := range runs {
+		if n.Scale.Known() && n.Scale.Float() <= 4*float64(n.Fresh) {
+			told = append(told, n.Scale.Float())
+		}
+	}
+	if 2*len(told) <= len(runs) {
+		return 0, []string{fmt.Sprintf("the noise scale could not be measured: %d of %s had no gradient that fresh rollouts "+
+			"told from 0", len(runs)-len(told), words.Plural(len(runs), "run"))}
+	}
+	return results.Median(told), nil
+}
+
+// Source is a run as the calculator's choice begins with it.
+func Source(c run.Config) design.Source {
+	s := design.Source{Use: design.Use{Way: design.Buffer, Batch: c.Pipeline.Batch, Updates: max(1, c.Pipeline.BatchUpdates),
+		Workers: c.Pipeline.Workers, Trainers: c.Pipeline.Trainers, Capacity: cmp.Or(c.Replay.Capacity, 2*c.Pipeline.Batch)}}
+	if !c.Replays() {
+		if s.Way = design.Queue; s.Updates > 1 {
+			s.Way = design.Reuse
+		}
+	}
+	switch {
+	case c.Replay.Retention == replay.KeepPositive:
+		s.OnlyBatch = "the run keeps right answers for longer (replay.retention positive)"
+	case c.Replay.Sampler == replay.Prioritized:
+		s.OnlyBatch = "the run draws by priority (replay.sampler prioritized)"
+	case c.Replay.Mix > 0 || c.Replay.FreshShare > 0:
+		s.OnlyBatch = "the run draws fresh rollouts apart (replay.mix or replay.fresh_share)"
+	case c.Prompts.Fraction > 0:
+		s.OnlyBatch = "the run replays prompts (prompts.fraction)"
+	}
+	return s
 }
 
 // measurements returns the noise of runs for the calculator, all with gradients or all by proxy. The rollout cost mu

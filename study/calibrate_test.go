@@ -64,7 +64,8 @@ func containsText(sentences []string, want string) bool {
 func TestTheCalculatorIsFittedToTheNoiseOfARun(t *testing.T) {
 	k := calibrated(t, noiseOf("a", 5.28, 150, 0.2, 0.3, 1))
 	if k.RolloutCost != 5.28 || math.Abs(k.Correlation-0.3) > 1e-6 || math.Abs(k.Exponent-0.2) > 1e-6 ||
-		k.Origins != (design.Origins{RolloutCost: "measured", Correlation: "measured", Noise: "measured"}) {
+		k.Origins != (design.Origins{RolloutCost: "measured", Correlation: "measured", Noise: "measured",
+			NoiseScale: "unknown", Coherence: "assumed"}) {
 		t.Errorf("fitted %+v", k)
 	}
 	if _, ok := k.Profile.(*design.Table); !ok || k.Profile.Reach() != 21 {
@@ -78,6 +79,31 @@ func TestTheCalculatorIsFittedToTheNoiseOfARun(t *testing.T) {
 	} {
 		if !containsText(k.HowMeasured, want) {
 			t.Errorf("%q does not say %q", k.HowMeasured, want)
+		}
+	}
+}
+
+func TestTheNoiseScaleIsThatOfMostRunsOrUnknown(t *testing.T) {
+	told := func(scale float64) *results.Noise {
+		n := noiseOf("a", 5, 150, 0.2, 0.3, 1)
+		n.Scale = results.Num(scale)
+		return n
+	}
+	unknown := noiseOf("b", 5, 150, 0.2, 0.3, 1)
+	for _, c := range []struct {
+		runs []*results.Noise
+		want float64
+	}{
+		{[]*results.Noise{told(1900)}, 1900},
+		{[]*results.Noise{told(1000), told(1500), told(9000)}, 1250}, // four times 2000 fresh rollouts say no more
+		{[]*results.Noise{told(1000), unknown}, 0},
+		{[]*results.Noise{told(9000)}, 0},
+		{[]*results.Noise{proxyOf("p", 4)}, 0},
+	} {
+		k := calibrated(t, c.runs...)
+		if k.NoiseScale != c.want || (c.want == 0) != (len(k.Doubts.Scale) > 0) ||
+			(k.Origins.NoiseScale == design.Measured) != (c.want > 0) {
+			t.Errorf("%v, from %q, in doubt because %q; want %v", k.NoiseScale, k.Origins.NoiseScale, k.Doubts.Scale, c.want)
 		}
 	}
 }

@@ -33,12 +33,14 @@ type designCommand struct {
 	RolloutCost   *float64 `help:"Compute of generating a rollout, in units of training on one; 5.28 unless this or --from sets it."`
 	Correlation   *float64 `help:"Correlation of the gradient noise of the buffer's rollouts, 0 to 1; 0.1 unless this or --from sets it."`
 	NoiseExponent *float64 `help:"Growth of noise with staleness s: its variance is proportional to s^2A; 0 for none; 0.2 unless this or --from sets it."`
+	NoiseScale    *float64 `help:"Rollouts in whose mean gradient noise equals signal: batches well below it are cheapest. --from measures it."`
+	Coherence     *float64 `help:"Correlation of a rollout's gradient noise between two of its uses, 0 to 1; 1, the noise returns whole, unless set."`
 	Profile       file     `help:"Variances at staleness 0, 1, 2, … instead of an exponent: a JSON array, or one number a line."`
 	Measure       dir      `help:"Take the rollout cost from a run of reprise up, while it runs or when it has ended: that of its engines and its trainer."`
-	From          []string `sep:"none" help:"Measure all three in a run folder of reprise train; repeat it for several seeds."`
+	From          []string `sep:"none" help:"Measure them in a run folder of reprise train; repeat it for several seeds."`
 
 	GPUs         *int `name:"gpus" help:"GPUs to divide into workers and trainers; those of --workers and --trainers, or of --from, or 8. With --fleet: GPUs that generate."`
-	Batch        *int `help:"Rollouts per update over all trainers; 3840, as in reprise train, or that of --from."`
+	Batch        *int `help:"Rollouts per update over all trainers, and no other. Unless set, the choice is of batches up to 3840, as in reprise train, or up to that of --from."`
 	Group        *int `help:"Rollouts per prompt; 8, as in reprise train, or that of --from."`
 	MostCapacity *int `help:"The most rollouts that the buffer may hold; 64 batches by default."`
 
@@ -98,14 +100,10 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 		return flagErrors(err)
 	}
 	page := report.Designed{Recommendation: r, Began: began}
-	if r.NoPlan != nil {
-		if c.JSON {
-			return errors.Join(printJSON(r.Document()), r.NoPlan)
-		}
-		fmt.Print(r.Text(), "\n")
-		return r.NoPlan
-	}
 	if c.Sim.On {
+		if r.NoPlan != nil {
+			return r.NoPlan
+		}
 		if page.Schedule, err = sim.Compare(ctx, trial, c.Sim.capacity(r, trial.Options), c.Sim.division()); err != nil {
 			return flagErrors(err)
 		}
@@ -115,11 +113,15 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
+	var unreliable error // a schedule needs no recommendation
+	if len(r.Unreliable) > 0 && !c.Sim.On {
+		unreliable = errors.New("no configuration is recommended")
+	}
 	if c.JSON {
-		return printJSON(struct {
+		return errors.Join(printJSON(struct {
 			design.Document
 			Schedule *sim.Comparison `json:"schedule,omitempty"`
-		}{r.Document(), page.Schedule})
+		}{r.Document(), page.Schedule}), unreliable)
 	}
 	fmt.Print(r.Text())
 	if page.Schedule != nil {
@@ -128,7 +130,7 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 	if c.HTML != "" {
 		fmt.Printf("\npage: %s\n", c.HTML)
 	}
-	return nil
+	return unreliable
 }
 
 func (c *designCommand) writePage(d report.Designed) error {
@@ -181,10 +183,7 @@ func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*des
 	if err != nil {
 		return nil, trial, err
 	}
-	if r.NoPlan != nil {
-		return r, trial, nil
-	}
-	setCommand(r, base, from)
+	setCommand(r, base, from, c.RolloutCost != nil || c.Measure != "")
 	o, p := &trial.Options, r.Plan
 	o.Workers, o.Trainers = valueOr(c.Sim.Workers, p.Workers), valueOr(c.Sim.Trainers, p.Trainers)
 	o.Batch, o.Group, o.RolloutCost = p.Batch, fleet.Group, r.RolloutCost
@@ -220,6 +219,11 @@ func (c *designCommand) fleet(base run.Config) design.Fleet {
 	f := design.Fleet{GPUs: valueOr(c.GPUs, gpus), Batch: valueOr(c.Batch, base.Pipeline.Batch)}
 	f.Group = valueOr(c.Group, min(base.Pipeline.Group, f.Batch))
 	f.MostCapacity = valueOr(c.MostCapacity, 64*f.Batch) // 1/N is then below 1/64 of 1/B
+	f.FreeBatch = c.Batch == nil
+	if len(c.From) > 0 {
+		source := study.Source(base)
+		f.Source = &source
+	}
 	return f
 }
 
@@ -262,6 +266,15 @@ func (c *designCommand) override(k *design.Known) error {
 	if c.Correlation != nil {
 		k.GiveCorrelation(*c.Correlation)
 	}
+	if c.NoiseScale != nil {
+		if !(*c.NoiseScale > 0) {
+			return &option.Error{Key: "noise_scale", Value: *c.NoiseScale, Want: "more than 0 rollouts"}
+		}
+		k.GiveNoiseScale(*c.NoiseScale)
+	}
+	if c.Coherence != nil {
+		k.GiveCoherence(*c.Coherence)
+	}
 	if c.NoiseExponent != nil {
 		k.GiveProfile(design.PowerLaw{Exponent: *c.NoiseExponent}, "")
 	}
@@ -283,31 +296,58 @@ func (c *designCommand) override(k *design.Known) error {
 	return nil
 }
 
-// setCommand sets the command that trains with a recommendation, and tries whether the laboratory accepts it.
-func setCommand(r *design.Recommendation, base run.Config, file string) {
-	p := r.Plan
-	set := []string{
-		fmt.Sprintf("pipeline.workers=%d", p.Workers), fmt.Sprintf("pipeline.trainers=%d", p.Trainers),
-		fmt.Sprintf("replay.capacity=%d", p.Capacity), fmt.Sprintf("pipeline.batch=%d", p.Batch),
-		fmt.Sprintf("pipeline.group=%d", r.Fleet.Group), "pipeline.rollout_cost=" + strconv.FormatFloat(r.RolloutCost,
-			'g', -1, 64),
+// setCommand sets the command that trains with a recommendation, and tries whether the laboratory accepts it. It changes
+// what the recommendation is about, and what goes with that; the rest of the configuration stays. cost says that the
+// rollout cost is another than the run's.
+func setCommand(r *design.Recommendation, base run.Config, file string, cost bool) {
+	if len(r.Unreliable) > 0 || r.Keep {
+		return
 	}
-	if base.Pipeline.Mode != "async" {
-		set = append(set, "pipeline.mode=async")
+	u := *r.Best
+	set := func(differs bool, key string, value any, why string) {
+		if differs {
+			r.Changes = append(r.Changes, design.Change{Assignment: fmt.Sprintf("%s=%v", key, value), Why: why})
+		}
 	}
-	if replay.Sampler(base.Replay.Sampler).Consumes() {
-		set = append(set, "replay.sampler="+string(run.Default().Replay.Sampler))
-	}
-	// Without a run the command starts from the built-in experiment, whose retention is no part of the theory.
-	if file == "" && base.Replay.Retention == replay.KeepPositive {
-		set = append(set, "replay.retention=fifo", "replay.positive_fraction=0")
+	p, source := base.Pipeline, study.Source(base).Use
+	queue := u.Way != design.Buffer
+	set(p.Workers != u.Workers, "pipeline.workers", u.Workers, "")
+	set(p.Trainers != u.Trainers, "pipeline.trainers", u.Trainers, "")
+	set(p.Batch != u.Batch, "pipeline.batch", u.Batch, "")
+	set(source.Updates != u.Updates, "pipeline.batch_updates", u.Updates, "")
+	set(source.Capacity != u.Capacity, "replay.capacity", u.Capacity, "")
+	set(queue && base.Replays(), "replay.sampler", replay.LIFO, "")
+	set(!queue && !base.Replays(), "replay.sampler", run.Default().Replay.Sampler, "")
+	set(p.Group != r.Fleet.Group, "pipeline.group", r.Fleet.Group, "as --group says")
+	set(cost && p.RolloutCost != r.RolloutCost, "pipeline.rollout_cost", strconv.FormatFloat(r.RolloutCost, 'g', -1, 64),
+		"as --rollout-cost or --measure says")
+	set(!queue && p.Mode != pipeline.Async, "pipeline.mode", pipeline.Async, "a buffer is drawn from while workers generate")
+	set(queue && p.Mode == pipeline.Sync && p.SyncRollouts > 0, "pipeline.sync_rollouts", 0, "a turn is a batch")
+	set(queue && p.Mode == pipeline.Sync && p.SyncUpdates > 0, "pipeline.sync_updates", 0, "a turn is a batch")
+	const positives = "the built-in experiment keeps right answers, which the theory does not know"
+	positive := file == "" && base.Replay.Retention == replay.KeepPositive // else the choice is of the batch alone
+	set(positive, "replay.retention", replay.KeepNewest, positives)
+	set(positive, "replay.positive_fraction", 0, positives)
+	rate := base.Learner.LearningRate * r.Theory.Rate(u.Use, source)
+	set(math.Abs(rate/base.Learner.LearningRate-1) > 0.05, "learner.learning_rate", strconv.FormatFloat(rate, 'g', 2, 64),
+		fmt.Sprintf("%.2g of the rate before: the best rate follows the noise of an update", rate/base.Learner.LearningRate))
+	if by := float64(p.Batch) / float64(u.Batch); by != 1 {
+		const why = "it counts in updates of a batch, and the compute stays"
+		budget, every := base.Budget, base.Evaluate.Every
+		set(budget.Compute > 0, "budget.compute", budget.Compute*by, why)
+		set(budget.Updates > 0, "budget.updates", int(math.Round(float64(budget.Updates)*by)), why)
+		set(every > 0, "evaluate.every", every*by, why)
 	}
 	r.Command = "reprise train"
 	if file != "" {
 		r.Command += " -c " + shellWord(file)
 	}
-	r.Command += " --set " + strings.Join(set, " --set ")
-	_, r.Refused = loadConfig(file, set)
+	var assignments []string
+	for _, c := range r.Changes {
+		assignments = append(assignments, c.Assignment)
+		r.Command += " --set " + c.Assignment
+	}
+	_, r.Refused = loadConfig(file, assignments)
 }
 
 // trial returns the schedule without what the recommendation decides. Without --sim it refuses the flags of a schedule.

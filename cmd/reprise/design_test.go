@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/reprise-rl/reprise/pipeline"
 	"github.com/reprise-rl/reprise/run"
 	"github.com/reprise-rl/reprise/sim"
+	"github.com/reprise-rl/reprise/study"
 )
 
 // designedBy returns the JSON of reprise design.
@@ -22,9 +24,13 @@ func designedBy(t *testing.T, args ...string) (d struct {
 	Schedule *sim.Comparison `json:"schedule"`
 }) {
 	t.Helper()
-	text := succeeds(t, "", append([]string{"design", "--json"}, args...)...)
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		t.Fatalf("%v in:\n%s", err, text)
+	got := call(t, "", append([]string{"design", "--json"}, args...)...)
+	if err := json.Unmarshal([]byte(got.stdout), &d); err != nil {
+		t.Fatalf("%v in:\n%s\n%s", err, got.stdout, got.stderr)
+	}
+	if reliable := got.code == 0; reliable != (d.Reliable || d.Schedule != nil) ||
+		!reliable && !strings.Contains(got.stderr, "no configuration is recommended") {
+		t.Errorf("design %v: exit code %d, reliable %v, %q", args, got.code, d.Reliable, got.stderr)
 	}
 	return d
 }
@@ -70,30 +76,36 @@ func TestDesignRefusesEveryWrongFlagAtOnce(t *testing.T) {
 		"--workers: 7168: want --trainers or --gpus with it: the configuration is for 8 GPUs")
 }
 
-func TestDesignShowsTheTheoryWhereNoConfigurationRuns(t *testing.T) {
+func TestDesignLeadsWithWhatIsNotReliable(t *testing.T) {
+	t.Parallel()
+	got := call(t, "", "design")
+	if got.code == 0 || !strings.HasPrefix(got.stdout, "not reliable: nobody measured the noise scale") ||
+		strings.Contains(got.stdout, "\nrun it\n") || !strings.Contains(got.stderr, "no configuration is recommended") {
+		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	}
+	if d := designedBy(t); d.Reliable || d.Recommended != nil || d.Command != "" || len(d.Reasons) != 1 {
+		t.Errorf("%+v", d)
+	}
+	d := designedBy(t, "--noise-scale=1900", "--coherence=0.9")
+	if !d.Reliable || d.Recommended == nil || d.Recommended.Way != design.Queue || *d.NoiseScale != 1900 ||
+		d.Coherence != 0.9 || d.Command == "" {
+		t.Errorf("with a noise scale: %+v", d)
+	}
+	fails(t, call(t, "", "design", "--noise-scale=0"), "--noise-scale: 0: want more than 0")
+	fails(t, call(t, "", "design", "--coherence=2"), "--coherence: 2: want 0 to 1")
+}
+
+func TestAScheduleNeedsABufferThatRuns(t *testing.T) {
 	t.Parallel()
 	for want, flags := range map[string][]string{
 		"most_capacity: 65536: want 102400 or more": {"--rollout-cost", "0.01"},
 		"a longer profile":                          {"--profile=" + profiled(t, "1")},
 	} {
-		flags = append(flags, "--batch", "1024")
-		got := call(t, "", append([]string{"design"}, flags...)...)
-		if got.code == 0 || !strings.Contains(got.stdout, "\noptimum of the theory") ||
-			strings.Contains(got.stdout, "configuration for") ||
-			!strings.Contains(got.stderr, "no configuration for 8 GPUs, batches of 1024") ||
+		got := call(t, "", append([]string{"design", "--batch", "1024", "--sim", "--rollouts", "30000"}, flags...)...)
+		if got.code == 0 || !strings.Contains(got.stderr, "no configuration for 8 GPUs, batches of 1024") ||
 			!strings.Contains(got.stderr, want) {
-			t.Errorf("design %v: exit code %d\n%s\n%swant %q", flags, got.code, got.stdout, got.stderr, want)
+			t.Errorf("design --sim %v: exit code %d\n%swant %q", flags, got.code, got.stderr, want)
 		}
-		got = call(t, "", append([]string{"design", "--json"}, flags...)...)
-		var d map[string]any
-		if decode(t, got.stdout, &d); got.code == 0 || d["replay_ratio"] == nil || d["configuration"] != nil {
-			t.Errorf("design --json %v: exit code %d, %s", flags, got.code, got.stdout)
-		}
-	}
-	enough := call(t, "", "design", "--rollout-cost", "0.01", "--batch", "1024", "--most-capacity", "102400")
-	if enough.code != 0 || !strings.Contains(enough.stdout, "workers, trainers  4, 4") {
-		t.Errorf("with the capacity that the error names: exit code %d\n%s%s", enough.code, enough.stdout,
-			enough.stderr)
 	}
 }
 
@@ -101,7 +113,7 @@ func TestAScheduleWithItsOwnGPUsGetsTheConfigurationForThem(t *testing.T) {
 	t.Parallel()
 	text := succeeds(t, "", "design", "--sim", "--workers", "12", "--trainers", "4", "--batch", "64",
 		"--rollouts", "30000")
-	if !strings.Contains(text, "configuration for 16 GPUs, batches of 64") {
+	if !strings.Contains(text, "16 GPUs, batches of 64") {
 		t.Errorf("the configuration is not for 12 + 4 GPUs:\n%s", text)
 	}
 }
@@ -137,14 +149,15 @@ func assigned(command string) (set []string) {
 }
 
 func TestTheCommandThatDesignPrintsRunsTheConfiguration(t *testing.T) {
+	ways := map[design.Way]int{}
 	for _, args := range [][]string{
-		{},
-		{"--gpus", "2", "--batch", "1"},
-		{"--gpus", "9", "--batch", "360", "--group", "6", "--rollout-cost", "0.7"},
-		{"--gpus", "40", "--batch", "96", "--group", "16", "--rollout-cost", "20", "--correlation", "0"},
-		{"--noise-exponent", "0", "--most-capacity", "5000"},
-		{"--noise-exponent", "1.5"},
-		{"--gpus", "8192", "--batch", "8192"},
+		{"--noise-scale", "1900"},
+		{"--gpus", "2", "--batch", "8", "--noise-scale", "1900"},
+		{"--gpus", "9", "--batch", "360", "--group", "6", "--rollout-cost", "0.7", "--noise-scale", "1000"},
+		{"--gpus", "40", "--batch", "96", "--group", "16", "--rollout-cost", "20", "--noise-scale", "2000"},
+		{"--batch", "3840", "--noise-exponent", "0", "--correlation", "0.1", "--noise-scale", "900"},
+		{"--batch", "3840", "--noise-exponent", "0", "--correlation", "0.1", "--noise-scale", "900", "--gpus", "20"},
+		{"--gpus", "8192", "--batch", "8192", "--noise-scale", "1e6"},
 	} {
 		d, text := designedBy(t, args...), succeeds(t, "", append([]string{"design"}, args...)...)
 		set := assigned(text[strings.Index(text, "\nrun it"):])
@@ -153,20 +166,26 @@ func TestTheCommandThatDesignPrintsRunsTheConfiguration(t *testing.T) {
 			t.Errorf("%v: the laboratory refuses %q: %v", args, set, err)
 			continue
 		}
-		p, c := config.Pipeline, d.Configuration
-		if p.Workers != c.Workers || p.Trainers != c.Trainers || p.Batch != c.Batch || p.Group != c.Group ||
-			p.RolloutCost != d.RolloutCost || config.Replay.Capacity != c.Capacity {
-			t.Errorf("%v: the laboratory reads %+v with a buffer of %d, want %+v", args, p, config.Replay.Capacity, c)
+		p, u := config.Pipeline, d.Recommended
+		ways[u.Way]++
+		if p.Workers != u.Workers || p.Trainers != u.Trainers || p.Batch != u.Batch || p.RolloutCost != d.RolloutCost ||
+			config.Replay.Capacity != u.Capacity || max(1, p.BatchUpdates) != u.Updates ||
+			config.Replays() != (u.Way == design.Buffer) {
+			t.Errorf("%v: the laboratory reads %+v with a buffer of %d, want %+v", args, p, config.Replay.Capacity, u)
 		}
 		if want := "reprise train --set " + strings.Join(set, " --set "); d.Command != want {
 			t.Errorf("%v: the JSON has the command %s, the text %s", args, d.Command, want)
 		}
 	}
+	if ways[design.Queue] == 0 || ways[design.Reuse]+ways[design.Buffer] == 0 {
+		t.Errorf("the commands show %v only", ways)
+	}
 }
 
-func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {
+// commandFor returns what a recommendation changes of a configuration, and the result.
+func commandFor(t *testing.T, text string, use design.Use) (*design.Recommendation, run.Config, run.Config) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	text := "replay: {sampler: lifo, capacity: 2048}\npipeline: {mode: sync, batch: 1024}\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -174,73 +193,93 @@ func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &design.Recommendation{
-		Known: design.Assumptions(), Fleet: design.Fleet{Group: 10},
-		Plan: design.Plan{Configuration: design.Configuration{Workers: 6, Trainers: 2, Capacity: 3000, Batch: 1000}},
-	}
-	setCommand(r, base, path)
+	known := design.Assumptions()
+	known.GiveNoiseScale(1900)
+	r := &design.Recommendation{Known: known, Theory: known.Theory(), Fleet: design.Fleet{Group: base.Pipeline.Group},
+		Best: &design.Priced{Use: use}}
+	setCommand(r, base, path, false)
 	config, err := run.Load(path, assigned(r.Command))
-	if err != nil || r.Refused != nil || !config.Replays() || config.Pipeline.Mode != "async" ||
-		config.Pipeline.Group != 10 || config.Replay.Capacity != 3000 {
-		t.Errorf("the laboratory reads %+v, %v, %v", config, err, r.Refused)
+	if err != nil || r.Refused != nil {
+		t.Fatalf("%s: %v, %v", r.Command, err, r.Refused)
 	}
-	r.Fleet.Group = 4000
-	if setCommand(r, base, path); r.Refused == nil || !strings.Contains(r.Refused.Error(), "pipeline.group: 4000") {
-		t.Errorf("a group larger than a trainer's part of the buffer is refused with: %v", r.Refused)
+	return r, base, config
+}
+
+func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {
+	_, _, config := commandFor(t, "replay: {sampler: lifo, capacity: 2048}\npipeline: {mode: sync, batch: 1024, group: 8}\n",
+		design.Use{Way: design.Buffer, Batch: 1024, Updates: 1, Workers: 6, Trainers: 2, Capacity: 3000})
+	if !config.Replays() || config.Pipeline.Mode != "async" || config.Replay.Capacity != 3000 {
+		t.Errorf("the laboratory reads %+v", config)
+	}
+}
+
+func TestARecommendationToUseRolloutsOnceTurnsReplayOff(t *testing.T) {
+	r, base, config := commandFor(t, "replay: {sampler: unseen, capacity: 7680}\n"+
+		"pipeline: {workers: 5, trainers: 3, batch: 3840, batch_updates: 2}\nlearner: {clip_low: 0.4, clip_high: 0.4}\n"+
+		"budget: {compute: 20}\nevaluate: {every: 1}\n",
+		design.Use{Way: design.Queue, Batch: 480, Updates: 1, Workers: 5, Trainers: 1, Capacity: 960})
+	if config.Replays() || config.Pipeline.BatchUpdates != 1 || config.Pipeline.Batch != 480 ||
+		config.Budget.Compute != 160 || config.Evaluate.Every != 8 || config.Learner.ClipLow != 0.4 {
+		t.Errorf("the laboratory reads %+v", config)
+	}
+	if rate := config.Learner.LearningRate / base.Learner.LearningRate; rate > 0.7 || rate < 0.4 {
+		t.Errorf("the learning rate is multiplied by %v", rate)
+	}
+	for _, c := range r.Changes {
+		key, _, _ := strings.Cut(c.Assignment, "=")
+		about := []string{"pipeline.workers", "pipeline.trainers", "pipeline.batch", "pipeline.batch_updates",
+			"replay.capacity", "replay.sampler"}
+		if slices.Contains(about, key) == (c.Why != "") {
+			t.Errorf("%s has the reason %q", c.Assignment, c.Why)
+		}
 	}
 }
 
 func TestARecommendationKeepsRetentionAndLossOfTheRun(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	text := "replay: {sampler: unseen, capacity: 7680, retention: positive, positive_fraction: 0.4, positive_threshold: 0.5}\n" +
+	const text = "replay: {sampler: unseen, capacity: 7680, retention: positive, positive_fraction: 0.4, positive_threshold: 0.5}\n" +
 		"pipeline: {workers: 5, trainers: 3, batch: 3840}\nlearner: {objective: asymre, shift: -0.2}\n"
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	base, err := run.Load(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &design.Recommendation{
-		Known: design.Assumptions(), Fleet: design.Fleet{Group: base.Pipeline.Group},
-		Plan: design.Plan{Configuration: design.Configuration{Workers: 6, Trainers: 2, Capacity: 4000, Batch: 1920}},
-	}
-	setCommand(r, base, path)
-	config, err := run.Load(path, assigned(r.Command))
-	if err != nil || r.Refused != nil || config.Replay.Capacity != 4000 || config.Pipeline.Batch != 1920 {
-		t.Fatalf("the laboratory reads %+v, %v, %v", config, err, r.Refused)
+	_, base, config := commandFor(t, text,
+		design.Use{Way: design.Buffer, Batch: 1920, Updates: 1, Workers: 5, Trainers: 3, Capacity: 7680})
+	if config.Pipeline.Batch != 1920 || config.Pipeline.RolloutCost != base.Pipeline.RolloutCost {
+		t.Errorf("the laboratory reads %+v", config.Pipeline)
 	}
 	if config.Learner.Objective != "asymre" || config.Learner.Shift != base.Learner.Shift ||
-		config.Replay.Retention != base.Replay.Retention || config.Replay.PositiveFraction != 0.4 {
-		t.Errorf("of the run's settings it changed retention, positives or the loss: %s", r.Command)
+		!reflect.DeepEqual(config.Replay, base.Replay) {
+		t.Errorf("of the run's settings it changed the table or the loss: %+v", config)
+	}
+	if s := study.Source(base); s.OnlyBatch == "" || s.Way != design.Buffer {
+		t.Errorf("a run that keeps right answers is %+v", s)
 	}
 }
 
 func TestDesignMeasuresARunAndRecommendsAChangeOfItsConfiguration(t *testing.T) {
 	dir := whole(t)
 	d := designedBy(t, "--from", dir)
-	if c := d.Configuration; c.Workers+c.Trainers != 5 || c.Batch != 16 || c.Group != 4 {
-		t.Errorf("the run has 5 GPUs, batches of 16 and groups of 4, the recommendation %+v", c)
+	if u := d.Run; u == nil && *d.NoiseScale > 0 || u != nil && (u.Workers+u.Trainers != 5 || u.Batch != 16) {
+		t.Errorf("the run has 5 GPUs and batches of 16, it is taken for %+v", u)
 	}
 	if d.Origins.RolloutCost != "measured" || d.Origins.Noise != "measured" || len(d.Measured) == 0 {
 		t.Errorf("measured: %v, %q", d.Origins, d.Measured)
 	}
-	want := "reprise train -c " + filepath.Join(dir, "config.yaml") + " --set pipeline.workers="
-	if !strings.HasPrefix(d.Command, want) {
-		t.Errorf("the command is %s, want it to begin with %s", d.Command, want)
-	}
-	config, err := run.Load(filepath.Join(dir, "config.yaml"), assigned(d.Command))
-	if err != nil || config.Pipeline.Workers != d.Configuration.Workers ||
-		config.Replay.Capacity != d.Configuration.Capacity || config.Policy.Hidden != 16 {
-		t.Errorf("the laboratory reads %+v, %v", config, err)
-	}
 	given := designedBy(t, "--from", dir, "--rollout-cost=7", "--correlation=0.3", "--noise-exponent=0.1", "--gpus=6",
-		"--batch=12", "--group=2")
+		"--batch=12", "--group=2", "--noise-scale=1000")
 	if given.RolloutCost != 7 || given.Correlation != 0.3 || *given.NoiseExponent != 0.1 ||
-		given.Origins.Noise != "given" ||
-		given.Configuration.Workers+given.Configuration.Trainers != 6 || given.Configuration.Batch != 12 ||
-		given.Configuration.Group != 2 {
-		t.Errorf("flags do not override --from: %+v", given)
+		given.Origins.Noise != "given" || *given.NoiseScale != 1000 || given.Recommended == nil {
+		t.Fatalf("flags do not override --from: %+v", given)
+	}
+	for _, u := range given.Ways {
+		if u.Workers+u.Trainers > 6 || u.Batch != 12 {
+			t.Errorf("flags do not override --from: %+v", u)
+		}
+	}
+	want := "reprise train -c " + filepath.Join(dir, "config.yaml") + " --set pipeline.workers="
+	if !strings.HasPrefix(given.Command, want) {
+		t.Errorf("the command is %s, want it to begin with %s", given.Command, want)
+	}
+	config, err := run.Load(filepath.Join(dir, "config.yaml"), assigned(given.Command))
+	if err != nil || config.Pipeline.Workers != given.Recommended.Workers || config.Pipeline.RolloutCost != 7 ||
+		config.Replay.Capacity != given.Recommended.Capacity || config.Policy.Hidden != 16 {
+		t.Errorf("the laboratory reads %+v, %v", config, err)
 	}
 	const noise, correlation = "both profiles are flat", "0.1 is assumed"
 	if !said(d.Warnings, noise) || !said(d.Warnings, correlation) || said(given.Warnings, noise) ||
@@ -262,7 +301,7 @@ func TestDesignIsFedByTheGradientsOfARun(t *testing.T) {
 	}
 	succeeds(t, "", train...)
 	args := []string{"design", "--from", dir, "--json", "--gpus", "8", "--batch", "32", "--group", "4"}
-	out := succeeds(t, "", args...)
+	out := call(t, "", args...).stdout
 	var got design.Document
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v of %s", err, out)
@@ -271,7 +310,7 @@ func TestDesignIsFedByTheGradientsOfARun(t *testing.T) {
 		!said(got.Measured, dir) || !said(got.Measured, "c = ") {
 		t.Errorf("from the run came %+v", got)
 	}
-	if again := succeeds(t, "", args...); again != out {
+	if again := call(t, "", args...).stdout; again != out {
 		t.Errorf("measured again it says\n%s\nbefore\n%s", again, out)
 	}
 }

@@ -33,11 +33,14 @@ func Percent(share float64, decimals int) string {
 const lineWidth = 110
 
 // Wrap breaks a paragraph into lines, the first after a mark and the others indented below its first word.
-func Wrap(mark, text string) string {
+func Wrap(mark, text string) string { return WrapAt(lineWidth, mark, text) }
+
+// WrapAt is Wrap at another width.
+func WrapAt(width int, mark, text string) string {
 	var wrapped strings.Builder
 	line, indent := mark, strings.Repeat(" ", len(mark))
 	for i, word := range strings.Fields(text) {
-		if i > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > lineWidth {
+		if i > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
 			wrapped.WriteString(line + "\n")
 			line = indent
 		} else if i > 0 {
