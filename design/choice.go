@@ -88,15 +88,34 @@ func (t Theory) Cost(u Use) float64 {
 	return float64(u.Batch) * (1/t.point(u).Y + t.TrainCost) * (1 + t.NoiseScale*lasting)
 }
 
-// Rate returns the learning rate to take for a use over that of another. Adam divides a step by the root of 1 + S v, v
-// being the noise of a single update. For noise that lasts the best step is proportional to 1/(1 + S V), which lowers
-// the rate where rollouts are reused; it does not raise it where they no longer are, as nobody knows that the other rate
-// was lowered for it.
+// Rate returns the learning rate to take for a use over that of another. Adam divides a step by the root of 1 + S/B, and
+// the best step is proportional to 1/(1 + S V): without reuse the rate is proportional to 1/sqrt(1 + S/B). Noise that
+// lasts, or that is larger than that of fresh rollouts, lowers it; that the other use has such noise does not raise it, as
+// nobody knows that its rate was lowered for it.
 func (t Theory) Rate(u, other Use) float64 {
-	single, lasting := t.noise(u)
-	from, lastingFrom := t.noise(other)
-	s := t.NoiseScale
-	return math.Sqrt((1+s*from)/(1+s*single)) * min(1, (1+s*lastingFrom)/(1+s*from)*(1+s*single)/(1+s*lasting))
+	fresh := func(u Use) float64 { return 1 + t.NoiseScale/float64(u.Batch) }
+	lowered := func(u Use) float64 {
+		_, lasting := t.noise(u)
+		return fresh(u) / (1 + t.NoiseScale*lasting)
+	}
+	return math.Sqrt(fresh(other)/fresh(u)) * min(1, lowered(u)/lowered(other))
+}
+
+// prolonged is a profile whose noise stays as it is beyond its reach: the least that it can be where it does not fall.
+type prolonged struct{ Profile }
+
+// Mean implements [Profile] for all x >= 1.
+func (p prolonged) Mean(x float64) float64 {
+	reach := p.Reach()
+	if x <= reach {
+		return p.Profile.Mean(x)
+	}
+	return (reach*p.Profile.Mean(reach) + (x-reach)*p.At(math.Nextafter(reach, 0))) / x
+}
+
+func (t Theory) prolonged() Theory {
+	t.Profile = prolonged{t.Profile}
+	return t
 }
 
 // LeastIdle returns the split of at most as many GPUs into workers and trainers at which the least share of their time
@@ -173,8 +192,8 @@ func (t Theory) choose(f Fleet) (run *Priced, ways []Priced) {
 		return nil, nil
 	}
 	price := func(u Use) Priced { return Priced{Use: u, Cost: t.Cost(u)} }
-	if f.Source != nil {
-		p := price(f.Source.Use)
+	if f.Source != nil { // its cost is the least that it can be where the profile does not reach
+		p := Priced{Use: f.Source.Use, Cost: t.prolonged().Cost(f.Source.Use)}
 		run = &p
 	}
 	if f.Source != nil && f.Source.OnlyBatch != "" {
@@ -204,7 +223,8 @@ func (t Theory) choose(f Fleet) (run *Priced, ways []Priced) {
 			unit = &first
 		}
 	}
-	scale := func(p *Priced) { p.Relative, p.Rate = p.Cost/unit.Cost, t.Rate(p.Use, unit.Use) }
+	far := t.prolonged()
+	scale := func(p *Priced) { p.Relative, p.Rate = p.Cost/unit.Cost, far.Rate(p.Use, unit.Use) }
 	if unit != nil {
 		if run != nil {
 			scale(run)
@@ -308,7 +328,7 @@ func (r *Recommendation) choice() {
 	r.Run, r.Ways = r.Theory.choose(r.Fleet)
 	if len(r.Ways) > 0 {
 		best := r.Ways[0]
-		if r.Run != nil && !(best.Relative <= keepAbove) { // NaN if the profile does not reach the run's own horizon
+		if r.Run != nil && best.Relative > keepAbove {
 			best = *r.Run
 			r.Keep = true
 		}
@@ -316,6 +336,9 @@ func (r *Recommendation) choice() {
 	}
 	r.Unreliable = r.unreliable()
 }
+
+// Rate returns the learning rate to take for the recommended use over that of another.
+func (r *Recommendation) Rate(other Use) float64 { return r.Theory.prolonged().Rate(r.Best.Use, other) }
 
 // unreliable returns why the advice cannot be relied on and what to do, nothing if it can.
 func (r *Recommendation) unreliable() (reasons []string) {

@@ -184,7 +184,6 @@ func TestARunOfWhichTheTheoryKnowsLittleKeepsAllButItsBatch(t *testing.T) {
 
 func TestWhatIsNotReliableIsSaidFirstAndRecommendsNothing(t *testing.T) {
 	fleet := Fleet{GPUs: 8, Batch: 3840, Group: 8, MostCapacity: 1 << 20}
-	few := table(t, 1, 1.1)
 	for name, c := range map[string]struct {
 		change func(*Known, *Fleet)
 		want   string
@@ -206,10 +205,6 @@ func TestWhatIsNotReliableIsSaidFirstAndRecommendsNothing(t *testing.T) {
 			f.GPUs, f.Batch = 2, 3841
 		}, "at the edge of those tried, 8"},
 		"the smallest batch": {func(k *Known, f *Fleet) { k.GiveNoiseScale(5); f.FreeBatch = true }, "at the edge of what can"},
-		"a profile that ends before": {func(k *Known, f *Fleet) {
-			k.GiveProfile(few, "")
-			f.Source = &Source{Use: Use{Buffer, 3840, 1, 5, 3, 7680}, OnlyBatch: "for a reason"}
-		}, "over fewer versions than any"},
 	} {
 		k, f := scaled(1900), fleet
 		c.change(&k, &f)
@@ -249,7 +244,25 @@ func TestTheRateFollowsTheNoiseOfAnUpdate(t *testing.T) {
 	near(t, "with a quarter of a small batch", theory.Rate(small, large), 0.5, 2e-3)
 	reuse := Use{Reuse, 3840, 3, 5, 3, 7680}
 	near(t, "with three updates on it", theory.Rate(reuse, large), 1./3, 3e-3)
-	near(t, "back from three updates", theory.Rate(large, reuse), 1, 1e-12)
+	theory.Profile = table(t, 1, 2)
+	if r := theory.prolonged().Rate(Use{Reuse, 3840, 3, 5, 3, 7680}, large); !(r < 0.3) {
+		t.Errorf("noise that grows does not lower it: %v", r)
+	}
+	near(t, "back from three updates", theory.prolonged().Rate(large, reuse), 1, 1e-12)
+}
+
+// Nothing is known of noise beyond a profile. That it stays there makes a run the cheapest that it can be, so that a
+// recommendation to leave it stands on safe ground.
+func TestARunBeyondTheProfileIsPricedAtTheLeast(t *testing.T) {
+	k := scaled(1900)
+	k.GiveProfile(table(t, 1, 1.5), "")
+	f := Fleet{GPUs: 8, Batch: 3840, Group: 8, MostCapacity: 1 << 20, FreeBatch: true,
+		Source: &Source{Use: Use{Buffer, 3840, 1, 5, 3, 7680}}}
+	short := recommended(t, k, f)
+	k.GiveProfile(table(t, 1, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5), "")
+	if long := recommended(t, k, f); short.Best.Way != Queue || long.Run.Cost != short.Run.Cost {
+		t.Errorf("%+v at %v; with the noise known, at %v", short.Best, short.Run.Cost, long.Run.Cost)
+	}
 }
 
 func TestAVersionOfASmallerBatchIsYounger(t *testing.T) {

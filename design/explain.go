@@ -137,22 +137,13 @@ func (r *Recommendation) Headline() string {
 		return "not reliable: " + strings.Join(r.Unreliable, "; ")
 	}
 	if r.Keep {
-		return fmt.Sprintf("keep what the run does: by the theory nothing costs less than %.2f of it", r.leastRelative())
+		return "keep what the run does: nothing that the theory prices costs a tenth less"
 	}
 	text := "recommended: " + r.Best.String()
 	if r.Run != nil {
 		text += fmt.Sprintf(", at %.2f of the run's compute by the theory", r.Best.Relative)
 	}
 	return text
-}
-
-// leastRelative is the least cost over that of the run, 1 if nothing is cheaper.
-func (r *Recommendation) leastRelative() float64 {
-	least := 1.0
-	for _, p := range r.Ways {
-		least = min(least, p.Relative)
-	}
-	return least
 }
 
 // String says in words how rollouts are used.

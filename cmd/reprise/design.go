@@ -328,7 +328,7 @@ func setCommand(r *design.Recommendation, base run.Config, file string, cost boo
 	positive := file == "" && base.Replay.Retention == replay.KeepPositive // else the choice is of the batch alone
 	set(positive, "replay.retention", replay.KeepNewest, positives)
 	set(positive, "replay.positive_fraction", 0, positives)
-	rate := base.Learner.LearningRate * r.Theory.Rate(u.Use, source)
+	rate := base.Learner.LearningRate * r.Rate(source)
 	set(math.Abs(rate/base.Learner.LearningRate-1) > 0.05, "learner.learning_rate", strconv.FormatFloat(rate, 'g', 2, 64),
 		fmt.Sprintf("%.2g of the rate before: the best rate follows the noise of an update", rate/base.Learner.LearningRate))
 	if by := float64(p.Batch) / float64(u.Batch); by != 1 {
