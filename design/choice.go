@@ -266,9 +266,10 @@ func (t Theory) cheapest(f Fleet, price func(Use) Priced) (ways []Priced) {
 	for _, trainers := range divisors(f.Batch, f.GPUs-1) {
 		s := Split{f.GPUs - trainers, trainers}
 		try(trainers, func(b int) Use {
-			// The cost rises with the capacity, as noise does not fall with staleness: the least that runs is the best.
+			// The cost rises with the capacity, as noise does not fall with staleness: the least is the best. A buffer of one
+			// batch would be reuse under another name.
 			r := float64(b) * float64(s.Workers) / float64(trainers) / mu
-			n := max(b, int(math.Ceil(r-1e-9)), f.Group*trainers)
+			n := max(2*b, int(math.Ceil(r-1e-9)), f.Group*trainers)
 			return Use{Buffer, b, 1, s.Workers, trainers, (n + trainers - 1) / trainers * trainers}
 		})
 	}
