@@ -71,7 +71,7 @@ func (t Theory) age(u Use, x float64) float64 {
 func (t Theory) noise(u Use) (single, lasting float64) {
 	p, b := t.point(u), float64(u.Batch)
 	single = t.Profile.Mean(t.age(u, p.X)) / t.Profile.Mean(1) / b
-	return single, single + min(1, t.Coherence+t.Correlation)*(1-1/p.X)*p.Y/b
+	return single, single + t.Coherence*(1-1/p.X)*p.Y/b
 }
 
 // Cost returns the compute for the progress that one update without noise makes, in rollouts generated:
@@ -88,17 +88,16 @@ func (t Theory) Cost(u Use) float64 {
 	return float64(u.Batch) * (1/t.point(u).Y + t.TrainCost) * (1 + t.NoiseScale*lasting)
 }
 
-// Rate returns the learning rate to take for a use over that of another. Adam divides a step by the root of 1 + S/B, and
-// the best step is proportional to 1/(1 + S V): without reuse the rate is proportional to 1/sqrt(1 + S/B). Noise that
-// lasts, or that is larger than that of fresh rollouts, lowers it; that the other use has such noise does not raise it, as
-// nobody knows that its rate was lowered for it.
+// Rate returns the learning rate to take for a use over that of another. Without reuse the rate goes with the root of the
+// batch, as Adam's best rate does in batches below the noise scale (METHODS section 6). Noise that lasts, or that is
+// larger than that of fresh rollouts, lowers it; that the other use has such noise does not raise it, as nobody knows that
+// its rate was lowered for it.
 func (t Theory) Rate(u, other Use) float64 {
-	fresh := func(u Use) float64 { return 1 + t.NoiseScale/float64(u.Batch) }
 	lowered := func(u Use) float64 {
 		_, lasting := t.noise(u)
-		return fresh(u) / (1 + t.NoiseScale*lasting)
+		return (1 + t.NoiseScale/float64(u.Batch)) / (1 + t.NoiseScale*lasting)
 	}
-	return math.Sqrt(fresh(other)/fresh(u)) * min(1, lowered(u)/lowered(other))
+	return math.Sqrt(float64(u.Batch)/float64(other.Batch)) * min(1, lowered(u)/lowered(other))
 }
 
 // prolonged is a profile whose noise stays as it is beyond its reach: the least that it can be where it does not fall.
@@ -161,6 +160,8 @@ type Priced struct {
 	Use
 	Cost     float64 `json:"cost"`          // in rollouts generated, for the progress of an update without noise
 	Relative float64 `json:"relative_cost"` // over that of the run; without a run, over that of the queue
+	Least    float64 `json:"least"`         // the least that Relative can be by what is not known exactly
+	Most     float64 `json:"most"`          // the most
 	Rate     float64 `json:"learning_rate"` // the learning rate to take over that of the run, or of the queue
 }
 
@@ -170,8 +171,10 @@ func (p Priced) MarshalJSON() ([]byte, error) {
 		Use
 		Cost     *float64 `json:"cost"`
 		Relative *float64 `json:"relative_cost"`
+		Least    *float64 `json:"least"`
+		Most     *float64 `json:"most"`
 		Rate     *float64 `json:"learning_rate"`
-	}{p.Use, finite(p.Cost), finite(p.Relative), finite(p.Rate)})
+	}{p.Use, finite(p.Cost), finite(p.Relative), finite(p.Least), finite(p.Most), finite(p.Rate)})
 }
 
 // Limits of a choice.
@@ -180,14 +183,42 @@ const (
 	// gains below a quarter of the noise scale is less than the scale is known to, and small batches cost what the theory
 	// does not count.
 	batchSlack = 1.25
-	// keepAbove is the cost relative to the run's above which its configuration is kept.
+	// keepAbove is the most that a use may cost of the run's compute, whatever the noise scale and the coherence, to
+	// replace what the run does.
 	keepAbove = 0.9
+	// scaleFactor is how far a measured noise scale may be off: seeds of one run differ by as much.
+	scaleFactor = 2
+	// leastCoherence is the least that the coherence may be where it is assumed. From here to 1 lies what reproduces the
+	// costs of reuse and of buffers that were measured on additions.
+	leastCoherence = 0.3
 	// mostUpdates is the most updates on a batch that are tried.
 	mostUpdates = 8
 )
 
+// possible returns the theories that the parameters leave possible, the nominal one first.
+func (k Known) possible() []Theory {
+	t := k.Theory().prolonged()
+	scales, coherences := []float64{1}, []float64{t.Coherence}
+	if k.Origins.NoiseScale == Measured {
+		scales = append(scales, 1./scaleFactor, scaleFactor)
+	}
+	if k.Origins.Coherence == Assumed {
+		coherences = append(coherences, leastCoherence)
+	}
+	var list []Theory
+	for _, scale := range scales {
+		for _, c := range coherences {
+			other := t
+			other.NoiseScale, other.Coherence = t.NoiseScale*scale, c
+			list = append(list, other)
+		}
+	}
+	return list
+}
+
 // choose prices the run and the cheapest use of each way, cheapest first. The list is empty without a noise scale.
-func (t Theory) choose(f Fleet) (run *Priced, ways []Priced) {
+func (k Known) choose(f Fleet) (run *Priced, ways []Priced) {
+	t := k.Theory()
 	if t.NoiseScale == 0 {
 		return nil, nil
 	}
@@ -223,8 +254,15 @@ func (t Theory) choose(f Fleet) (run *Priced, ways []Priced) {
 			unit = &first
 		}
 	}
-	far := t.prolonged()
-	scale := func(p *Priced) { p.Relative, p.Rate = p.Cost/unit.Cost, far.Rate(p.Use, unit.Use) }
+	possible := k.possible()
+	scale := func(p *Priced) {
+		p.Relative, p.Rate = p.Cost/unit.Cost, possible[0].Rate(p.Use, unit.Use)
+		p.Least, p.Most = p.Relative, p.Relative
+		for _, t := range possible {
+			relative := t.Cost(p.Use) / t.Cost(unit.Use)
+			p.Least, p.Most = min(p.Least, relative), max(p.Most, relative)
+		}
+	}
 	if unit != nil {
 		if run != nil {
 			scale(run)
@@ -326,10 +364,10 @@ func (f Fleet) batches(trainers int) (list []int) {
 
 // choice fills in what the theory advises, and why it cannot be relied on.
 func (r *Recommendation) choice() {
-	r.Run, r.Ways = r.Theory.choose(r.Fleet)
+	r.Run, r.Ways = r.choose(r.Fleet)
 	if len(r.Ways) > 0 {
 		best := r.Ways[0]
-		if r.Run != nil && best.Relative > keepAbove {
+		if r.Run != nil && best.Most > keepAbove {
 			best = *r.Run
 			r.Keep = true
 		}
@@ -369,8 +407,8 @@ func (r *Recommendation) unreliable() (reasons []string) {
 	add(b.Way == Reuse && b.Updates == mostUpdates, "the best number of updates on a batch is at the edge of those "+
 		"tried, %d: take a smaller batch", mostUpdates)
 	add(r.Origins.Correlation == Assumed || len(r.Doubts.Correlation) > 0, "the correlation of rollouts in a table is "+
-		"not told from 0, and this advice uses them more than once: measure more seeds with --from, or give "+
-		"--correlation")
+		"not told from 0, and what they share adds to the cost of using them more than once: measure more seeds with "+
+		"--from, or give --correlation")
 	horizon := r.Theory.age(b.Use, r.Theory.point(b.Use).X)
 	measured := LastStaleness(r.Noise) + 1
 	add(r.Origins.Noise == Assumed, "nobody measured how noise grows with staleness: measure a run with --from, or "+

@@ -24,7 +24,7 @@ func (r *Recommendation) Parameters() []Line {
 		named("correlation", "%.4g (rho); %s", r.Correlation, r.Origins.Correlation),
 		named("noise", "%s; %s", r.noise(), r.Origins.Noise),
 		named("noise scale", "%s (S); %s", amountKnown(r.NoiseScale), r.Origins.NoiseScale),
-		named("coherence", "%.4g (kappa): how much of a rollout's noise returns at its next use; %s", r.Coherence,
+		named("coherence", "%.4g (psi): how much of a rollout's noise returns at its next use; %s", r.Coherence,
 			r.Origins.Coherence),
 		named("fleet", "%s", r.Fleet),
 	}
@@ -137,11 +137,12 @@ func (r *Recommendation) Headline() string {
 		return "not reliable: " + strings.Join(r.Unreliable, "; ")
 	}
 	if r.Keep {
-		return "keep what the run does: nothing that the theory prices costs a tenth less"
+		return "keep what the run does: nothing is sure to cost a tenth less"
 	}
 	text := "recommended: " + r.Best.String()
 	if r.Run != nil {
-		text += fmt.Sprintf(", at %.2f of the run's compute by the theory", r.Best.Relative)
+		text += fmt.Sprintf(", at %.2f (%.2f to %.2f) of the run's compute by the theory", r.Best.Relative, r.Best.Least,
+			r.Best.Most)
 	}
 	return text
 }
@@ -161,14 +162,15 @@ func (u Use) String() string {
 func (r *Recommendation) Summary() []string {
 	return []string{
 		r.Headline() + ".",
-		"It compares queue, reuse and buffer by (R + m B)(1 + S V), the compute for the progress of an update without " +
-			"noise: S is the noise scale, V the noise of an update that lasts (docs/METHODS.md, section 6).",
+		fmt.Sprintf("It compares queue, reuse and buffer by (R + m B)(1 + S V), the compute for the progress of an update "+
+			"without noise: S is the noise scale, V the noise of an update that lasts (docs/METHODS.md, section 6). Ranges "+
+			"are over a measured S off by a factor of %d, and an assumed coherence of %g to 1.", scaleFactor, leastCoherence),
 	}
 }
 
 // WayColumns are the names of the cells of [Recommendation.WayRows].
 func WayColumns() []string {
-	return []string{"", "batch", "updates", "W + T", "capacity", "learning rate", "cost"}
+	return []string{"", "batch", "updates", "W + T", "capacity", "learning rate", "cost", "range"}
 }
 
 // WayRows returns the run and the cheapest use of each way as cells.
@@ -176,7 +178,7 @@ func (r *Recommendation) WayRows() (rows [][]string) {
 	row := func(name string, p Priced) {
 		rows = append(rows, []string{name, fmt.Sprint(p.Batch), fmt.Sprint(p.Updates),
 			fmt.Sprintf("%d + %d", p.Workers, p.Trainers), fmt.Sprint(p.Capacity), "× " + decimals(p.Rate),
-			decimals(p.Relative)})
+			decimals(p.Relative), decimals(p.Least) + " to " + decimals(p.Most)})
 	}
 	if r.Run != nil {
 		row("the run", *r.Run)

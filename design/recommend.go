@@ -13,7 +13,7 @@ type Known struct {
 	Correlation float64 // rho
 	Profile     Profile
 	NoiseScale  float64 // S, 0 if unknown
-	Coherence   float64 // kappa
+	Coherence   float64 // psi
 	Batch       int     // of the run that Profile was measured in, 0 if none was
 	Exponent    float64 // a of the profile, or of the power law nearest to a measured one; NaN if there is none
 	Origins     Origins
@@ -73,8 +73,8 @@ func (k *Known) GiveNoiseScale(scale float64) {
 	k.NoiseScale, k.Origins.NoiseScale, k.Doubts.Scale = scale, Given, nil
 }
 
-// GiveCoherence sets kappa.
-func (k *Known) GiveCoherence(kappa float64) { k.Coherence, k.Origins.Coherence = kappa, Given }
+// GiveCoherence sets psi.
+func (k *Known) GiveCoherence(psi float64) { k.Coherence, k.Origins.Coherence = psi, Given }
 
 // GiveProfile sets the growth of noise, from a file if one is named.
 func (k *Known) GiveProfile(p Profile, file string) {

@@ -38,7 +38,7 @@ type Theory struct {
 	// What [Theory.Cost] needs beyond [ER].
 
 	NoiseScale float64 // S, rollouts in whose mean gradient noise equals signal; 0: unknown
-	// Coherence is kappa, the correlation of a rollout's gradient noise between two of its uses, in [0, 1]. 1: it returns
+	// Coherence is psi, the correlation of a rollout's gradient noise between two of its uses, in [0, 1]. 1: it returns
 	// whole.
 	Coherence float64
 	Batch     int // of the run that the profile was measured in; 0: its versions are those of every use

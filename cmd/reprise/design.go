@@ -330,7 +330,7 @@ func setCommand(r *design.Recommendation, base run.Config, file string, cost boo
 	set(positive, "replay.positive_fraction", 0, positives)
 	rate := base.Learner.LearningRate * r.Rate(source)
 	set(math.Abs(rate/base.Learner.LearningRate-1) > 0.05, "learner.learning_rate", strconv.FormatFloat(rate, 'g', 2, 64),
-		fmt.Sprintf("%.2g of the rate before: the best rate follows the noise of an update", rate/base.Learner.LearningRate))
+		fmt.Sprintf("%.2g of the rate before: it goes with the root of the batch, and down with reuse", rate/base.Learner.LearningRate))
 	if by := float64(p.Batch) / float64(u.Batch); by != 1 {
 		const why = "it counts in updates of a batch, and the compute stays"
 		budget, every := base.Budget, base.Evaluate.Every
