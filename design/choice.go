@@ -63,8 +63,7 @@ func (t Theory) age(u Use, x float64) float64 {
 	if t.Batch == 0 {
 		return x
 	}
-	step := func(batch int) float64 { return float64(batch) / (float64(batch) + t.NoiseScale) }
-	return max(1, x*step(u.Batch)/step(t.Batch))
+	return max(1, x*t.step(u.Batch)/t.step(t.Batch))
 }
 
 // noise returns the variance of an update in units of that of one fresh rollout, 1/B for fresh ones: that of a single
@@ -72,7 +71,24 @@ func (t Theory) age(u Use, x float64) float64 {
 func (t Theory) noise(u Use) (single, lasting float64) {
 	p, b := t.point(u), float64(u.Batch)
 	single = t.Profile.Mean(t.age(u, p.X)) / t.Profile.Mean(1) / b
-	return single, single + t.Coherence*(1-1/p.X)*p.Y/b
+	again := p.Y / p.X // the probability with which an update draws a rollout that is held, B/N
+	return single, single + 2*again*returning(math.Pow(t.Coherence, t.step(u.Batch)), p.X)/b
+}
+
+// step returns the best step of a batch over that of an update without noise.
+func (t Theory) step(batch int) float64 { return float64(batch) / (float64(batch) + t.NoiseScale) }
+
+// returning sums (1 - k/x) q^k over the whole k from 1 to below x: the coherence q^k of uses that are k updates apart, by
+// the share of a rollout's life in which it can have both.
+func returning(q, x float64) float64 {
+	n := math.Ceil(x) - 1
+	if 1-q < 1e-7 {
+		return n - n*(n+1)/(2*x)
+	}
+	last := math.Pow(q, n)
+	sum := q * (1 - last) / (1 - q)
+	weighted := q * (1 - (n+1)*last + n*last*q) / ((1 - q) * (1 - q))
+	return sum - weighted/x
 }
 
 // Cost returns the compute for the progress that one update without noise makes, in rollouts generated:
@@ -189,10 +205,10 @@ const (
 	keepAbove = 0.9
 	// scaleFactor is how far a measured noise scale may be off: seeds of one run differ by as much.
 	scaleFactor = 2
-	// leastCoherence is the least that the coherence may be where it is assumed. From here to 1 lies what reproduces the
-	// costs of reuse and of buffers that were measured on additions.
-	leastCoherence = 0.3
-	// mostUpdates is the most updates on a batch that are tried.
+	// What the coherence is assumed to be, and what it may be then: the range orders pilot runs on additions as they were
+	// (docs/design.md).
+	leastCoherence, assumedCoherence, mostCoherence = 0.4, 0.7, 1.0
+	// mostUpdates is the most updates on a batch, and the most uses of a rollout in a buffer, that are tried.
 	mostUpdates = 8
 )
 
@@ -204,7 +220,7 @@ func (k Known) possible() []Theory {
 		scales = append(scales, 1./scaleFactor, scaleFactor)
 	}
 	if k.Origins.Coherence == Assumed {
-		coherences = append(coherences, leastCoherence)
+		coherences = append(coherences, leastCoherence, mostCoherence)
 	}
 	var list []Theory
 	for _, scale := range scales {
@@ -305,9 +321,12 @@ func (t Theory) cheapest(f Fleet, price func(Use) Priced) (ways []Priced) {
 	}
 	for _, trainers := range divisors(f.Batch, f.GPUs-1) {
 		s := Split{f.GPUs - trainers, trainers}
+		if mu*float64(trainers)/float64(s.Workers) > mostUpdates {
+			continue
+		}
 		try(trainers, func(b int) Use {
-			// The cost rises with the capacity, as noise does not fall with staleness: the least is the best. A buffer of one
-			// batch would be reuse under another name.
+			// A buffer of one batch would be reuse under another name. Larger ones spread the uses of a rollout further, which
+			// the cost rewards, but it does not know the bias of old rollouts: where larger ones were tried, they did worse.
 			r := float64(b) * float64(s.Workers) / float64(trainers) / mu
 			n := max(2*b, int(math.Ceil(r-1e-9)), f.Group*trainers)
 			return Use{Buffer, b, 1, s.Workers, trainers, (n + trainers - 1) / trainers * trainers}
@@ -411,6 +430,8 @@ func (r *Recommendation) unreliable() (reasons []string) {
 	add(r.Origins.Correlation == Assumed || len(r.Doubts.Correlation) > 0, "the correlation of rollouts in a table is "+
 		"not told from 0, and what they share adds to the cost of using them more than once: measure more seeds with "+
 		"--from, or give --correlation")
+	add(r.Run == nil && b.Most > 1, "whether this costs less than using each rollout once depends on the coherence, which "+
+		"nobody measured (%.2f to %.2f of it): try both, or give --coherence", b.Least, b.Most)
 	horizon := r.Theory.age(b.Use, r.Theory.point(b.Use).X)
 	measured := LastStaleness(r.Noise) + 1
 	add(r.Origins.Noise == Assumed, "nobody measured how noise grows with staleness: measure a run with --from, or "+

@@ -24,7 +24,7 @@ func (r *Recommendation) Parameters() []Line {
 		named("correlation", "%.4g (rho); %s", r.Correlation, r.Origins.Correlation),
 		named("noise", "%s; %s", r.noise(), r.Origins.Noise),
 		named("noise scale", "%s (S); %s", amountKnown(r.NoiseScale), r.Origins.NoiseScale),
-		named("coherence", "%.4g (psi): how much of a rollout's noise returns at its next use; %s", r.Coherence,
+		named("coherence", "%.4g (psi): how much of a rollout's noise a full step leaves; %s", r.Coherence,
 			r.Origins.Coherence),
 		named("fleet", "%s", r.Fleet),
 	}
@@ -164,7 +164,7 @@ func (r *Recommendation) Summary() []string {
 		r.Headline() + ".",
 		fmt.Sprintf("It compares queue, reuse and buffer by (R + m B)(1 + S V), the compute for the progress of an update "+
 			"without noise: S is the noise scale, V the noise of an update that lasts (docs/METHODS.md, section 6). Ranges "+
-			"are over a measured S off by a factor of %d, and an assumed coherence of %g to 1.", scaleFactor, leastCoherence),
+			"are over a measured S off by a factor of %d, and an assumed coherence of %g to %g.", scaleFactor, leastCoherence, mostCoherence),
 	}
 }
 

@@ -41,13 +41,13 @@ const (
 )
 
 // Assumptions returns the parameters to use when nothing is known: the rollout cost that [ER] measured of Qwen2.5-7B, a
-// modest correlation, noise that grows slowly and returns whole with each use of a rollout. There is no noise scale to
+// modest correlation, noise that grows slowly, and a coherence that orders the laboratory's runs. There is no noise scale to
 // assume: it differs by orders of magnitude.
 func Assumptions() Known {
 	const exponent = 0.2
 	return Known{
 		RolloutCost: 5.28, Correlation: 0.1, Profile: PowerLaw{Exponent: exponent}, Exponent: exponent,
-		Coherence: 1,
+		Coherence: assumedCoherence,
 		Origins: Origins{RolloutCost: Assumed + ": [ER] measured it of Qwen2.5-7B", Correlation: Assumed, Noise: Assumed,
 			NoiseScale: "unknown", Coherence: Assumed},
 	}

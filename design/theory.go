@@ -39,8 +39,8 @@ type Theory struct {
 	// What [Theory.Cost] needs beyond [ER].
 
 	NoiseScale float64 // S, rollouts in whose mean gradient noise equals signal; 0: unknown
-	// Coherence is psi, the correlation of a rollout's gradient noise between two of its uses, in [0, 1]. 1: it returns
-	// whole.
+	// Coherence is psi, the correlation of a rollout's gradient noise before and after an update whose step is that of one
+	// without noise, in [0, 1]; smaller steps keep more. 1: the noise returns whole with each use.
 	Coherence float64
 	Batch     int // of the run that the profile was measured in; 0: its versions are those of every use
 }

@@ -155,8 +155,8 @@ func TestTheCommandThatDesignPrintsRunsTheConfiguration(t *testing.T) {
 		{"--gpus", "2", "--batch", "8", "--noise-scale", "1900"},
 		{"--gpus", "9", "--batch", "360", "--group", "6", "--rollout-cost", "0.7", "--noise-scale", "1000"},
 		{"--gpus", "40", "--batch", "96", "--group", "16", "--rollout-cost", "20", "--noise-scale", "2000"},
-		{"--batch", "3840", "--noise-exponent", "0", "--correlation", "0.1", "--noise-scale", "900"},
-		{"--batch", "3840", "--noise-exponent", "0", "--correlation", "0.1", "--noise-scale", "900", "--gpus", "20"},
+		{"--batch", "3840", "--noise-exponent", "0.1", "--correlation", "0.1", "--noise-scale", "900", "--coherence", "1"},
+		{"--batch", "3840", "--noise-exponent", "0.1", "--correlation", "0.1", "--noise-scale", "900", "--coherence", "1", "--gpus", "20"},
 		{"--gpus", "8192", "--batch", "8192", "--noise-scale", "1e6"},
 	} {
 		d, text := designedBy(t, args...), succeeds(t, "", append([]string{"design"}, args...)...)
@@ -222,7 +222,7 @@ func TestARecommendationToUseRolloutsOnceTurnsReplayOff(t *testing.T) {
 		config.Budget.Compute != 160 || config.Evaluate.Every != 8 || config.Learner.ClipLow != 0.4 {
 		t.Errorf("the laboratory reads %+v", config)
 	}
-	if rate := config.Learner.LearningRate / base.Learner.LearningRate; rate > 0.7 || rate < 0.4 {
+	if rate := config.Learner.LearningRate / base.Learner.LearningRate; rate > 0.4 || rate < 0.3 { // the root of 1/8
 		t.Errorf("the learning rate is multiplied by %v", rate)
 	}
 	for _, c := range r.Changes {
