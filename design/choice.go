@@ -205,8 +205,8 @@ const (
 	keepAbove = 0.9
 	// scaleFactor is how far a measured noise scale may be off: seeds of one run differ by as much.
 	scaleFactor = 2
-	// What the coherence is assumed to be, and what it may be then: the range orders pilot runs on additions as they were
-	// (docs/design.md).
+	// What the coherence is assumed to be, and the least and the most that it may be then. Pilot runs on additions are best
+	// ordered by 0.3 to 0.7 (docs/design.md).
 	leastCoherence, assumedCoherence, mostCoherence = 0.4, 0.7, 1.0
 	// mostUpdates is the most updates on a batch, and the most uses of a rollout in a buffer, that are tried.
 	mostUpdates = 8

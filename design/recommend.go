@@ -41,8 +41,8 @@ const (
 )
 
 // Assumptions returns the parameters to use when nothing is known: the rollout cost that [ER] measured of Qwen2.5-7B, a
-// modest correlation, noise that grows slowly, and a coherence that orders the laboratory's runs. There is no noise scale to
-// assume: it differs by orders of magnitude.
+// modest correlation, noise that grows slowly, and a coherence that orders the laboratory's runs. There is no noise
+// scale to assume: it differs by orders of magnitude.
 func Assumptions() Known {
 	const exponent = 0.2
 	return Known{
