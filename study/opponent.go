@@ -297,6 +297,7 @@ func (c contest) pilots() []Pilot {
 				return weightDecays(d/2, 2*d)
 			}},
 			{"rate again", as(timesRate(leastRate, 0.7, 1.4, mostRate)...)},
+			{"batch once more", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
 		}...)
 	}
 	var list []Pilot
@@ -355,7 +356,7 @@ func weightDecays(list ...float64) (variants []variant) {
 }
 
 // smallestBatch has whole groups for each trainer.
-const smallestBatch = 120
+const smallestBatch = 60
 
 // neighbours are half the chosen batch and twice that, with rates that go with them.
 func (c contest) neighbours(chosen run.Config) (list []variant) {
@@ -433,9 +434,12 @@ func (c contest) atEdge() string {
 		}
 	}
 	config, _ := c.chosen()
-	batches := opponentBatches()
+	least, most := config.Pipeline.Batch, config.Pipeline.Batch
 	last := "" // choice of a rate
 	for _, p := range c.pilots() {
+		for _, a := range p.Arms {
+			least, most = min(least, a.Config.Pipeline.Batch), max(most, a.Config.Pipeline.Batch)
+		}
 		if name := c.o.choice(p).Name; strings.Contains(p.Name, "rate") || strings.Contains(p.Name, "beyond") {
 			last = name
 		}
@@ -446,8 +450,7 @@ func (c contest) atEdge() string {
 	edge(config.Learner.WeightDecay >= 10, "weight decay %g", config.Learner.WeightDecay)
 	edge(config.Pipeline.Group >= 16, "groups of %d", config.Pipeline.Group)
 	edge(config.Pipeline.BatchUpdates >= 8, "%d updates", config.Pipeline.BatchUpdates)
-	edge(config.Pipeline.Batch < batches[0] || config.Pipeline.Batch > batches[len(batches)-1], "the batch %d",
-		config.Pipeline.Batch)
+	edge(config.Pipeline.Batch == least || config.Pipeline.Batch == most, "the batch %d", config.Pipeline.Batch)
 	return strings.Join(edges, ", ")
 }
 
