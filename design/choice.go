@@ -1,6 +1,7 @@
 package design
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -119,8 +120,8 @@ func (t Theory) prolonged() Theory {
 
 // LeastIdle returns the split of at most as many GPUs into workers and trainers at which the least share of their time
 // is idle when an update takes in all that is generated for it: trainers wait for W/T below mu, the compute of
-// generating what one unit of training takes in; workers wait above. Trainers divide the batch, unless it is 0. Among
-// equals it uses the most GPUs. There is none, and it returns zeros, for fewer than two GPUs.
+// generating what one unit of training takes in; workers wait above. Trainers divide the batch. Among equals it
+// uses the most GPUs. There is none, and it returns zeros, for fewer than two GPUs.
 func LeastIdle(gpus, batch int, mu float64) Split {
 	var best Split
 	least := math.Inf(1)
@@ -216,6 +217,20 @@ func (k Known) possible() []Theory {
 	return list
 }
 
+// Relative predicts the compute that a use takes over that of another for the same progress, each at its best learning
+// rate: what the parameters say, and the least and the most that they leave possible. Beyond the profile's reach noise
+// stays as it is. All are NaN without a noise scale.
+func (k Known) Relative(u, other Use) (relative, least, most float64) {
+	for i, t := range k.possible() {
+		r := t.Cost(u) / t.Cost(other)
+		if i == 0 {
+			relative, least, most = r, r, r
+		}
+		least, most = min(least, r), max(most, r)
+	}
+	return relative, least, most
+}
+
 // choose prices the run and the cheapest use of each way, cheapest first. The list is empty without a noise scale.
 func (k Known) choose(f Fleet) (run *Priced, ways []Priced) {
 	t := k.Theory()
@@ -238,15 +253,7 @@ func (k Known) choose(f Fleet) (run *Priced, ways []Priced) {
 	} else {
 		ways = t.cheapest(f, price)
 	}
-	slices.SortStableFunc(ways, func(a, b Priced) int {
-		switch {
-		case a.Cost < b.Cost:
-			return -1
-		case a.Cost > b.Cost:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(ways, func(a, b Priced) int { return cmp.Compare(a.Cost, b.Cost) })
 	unit := run
 	if unit == nil {
 		if i := slices.IndexFunc(ways, func(p Priced) bool { return p.Way == Queue }); i >= 0 {
@@ -254,14 +261,9 @@ func (k Known) choose(f Fleet) (run *Priced, ways []Priced) {
 			unit = &first
 		}
 	}
-	possible := k.possible()
 	scale := func(p *Priced) {
-		p.Relative, p.Rate = p.Cost/unit.Cost, possible[0].Rate(p.Use, unit.Use)
-		p.Least, p.Most = p.Relative, p.Relative
-		for _, t := range possible {
-			relative := t.Cost(p.Use) / t.Cost(unit.Use)
-			p.Least, p.Most = min(p.Least, relative), max(p.Most, relative)
-		}
+		p.Relative, p.Least, p.Most = k.Relative(p.Use, unit.Use)
+		p.Rate = t.prolonged().Rate(p.Use, unit.Use)
 	}
 	if unit != nil {
 		if run != nil {
@@ -287,12 +289,12 @@ func (t Theory) cheapest(f Fleet, price func(Use) Priced) (ways []Priced) {
 			least[u.Way] = price(u)
 		}
 	}
+	shared := f.Batch // what trainers must divide
+	if f.FreeBatch && f.Batch%f.Group == 0 {
+		shared = f.Batch / f.Group // its parts are to have whole groups for each
+	}
 	for i := 1; i <= mostUpdates; i++ {
-		fixed := f.Batch
-		if f.FreeBatch {
-			fixed = 0
-		}
-		s := LeastIdle(f.GPUs, fixed, mu/float64(i))
+		s := LeastIdle(f.GPUs, shared, mu/float64(i))
 		way := Reuse
 		if i == 1 {
 			way = Queue

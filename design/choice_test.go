@@ -167,6 +167,17 @@ func TestTheBatchIsTheLargestThatCostsHardlyMore(t *testing.T) {
 	}
 }
 
+func TestManyGPUsShareWholeGroupsOfAPartOfTheBatch(t *testing.T) {
+	for _, gpus := range []int{25, 44, 97, 1000} {
+		f := Fleet{GPUs: gpus, Batch: 3840, Group: 8, MostCapacity: 1 << 20, FreeBatch: true}
+		r := recommended(t, scaled(4000), f)
+		u := r.Best.Use
+		if len(r.Ways) != 3 || u.Way != Queue || u.Batch > 1920 || u.Batch%(8*u.Trainers) != 0 {
+			t.Errorf("%d GPUs: %+v", gpus, r.Ways)
+		}
+	}
+}
+
 func TestARunOfWhichTheTheoryKnowsLittleKeepsAllButItsBatch(t *testing.T) {
 	source := &Source{Use: Use{Buffer, 3840, 1, 5, 3, 7680}, OnlyBatch: "it keeps right answers"}
 	f := Fleet{GPUs: 8, Batch: 3840, Group: 8, MostCapacity: 1 << 20, FreeBatch: true, Source: source}
@@ -279,6 +290,9 @@ func TestARunIsLeftOnlyForWhatCostsLessWhateverIsNotKnown(t *testing.T) {
 	queue := r.Ways[slices.IndexFunc(r.Ways, func(p Priced) bool { return p.Way == Queue })]
 	near(t, "the most that the queue may cost", queue.Most, k.Theory().Cost(queue.Use)/k.Theory().Cost(f.Source.Use), 1e-12)
 	near(t, "the least", queue.Least, queue.Cost/least, 1e-12)
+	if relative, least, most := scaled(1700).Relative(queue.Use, queue.Use); relative != 1 || least != 1 || most != 1 {
+		t.Errorf("what costs the same costs %v (%v to %v)", relative, least, most)
+	}
 	if !r.Keep || queue.Relative > 0.7 || queue.Most < keepAbove {
 		t.Errorf("%+v is chosen, the queue costs %+v", r.Best, queue)
 	}

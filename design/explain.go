@@ -400,7 +400,7 @@ func (r *Recommendation) Text() string {
 		if r.Run != nil {
 			unit = "the run's"
 		}
-		heading("cost for the same progress, and best learning rate, over %s", unit)
+		heading("cost for the same progress, and learning rate to take, over %s", unit)
 		r.writeWays(&w)
 	}
 	if r.Command != "" {
