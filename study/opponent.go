@@ -30,7 +30,8 @@ func (t opponentTask) tournament() Study {
 			"Five families of configurations are tuned in the same stages, by as many trials: the batch, with a learning rate " +
 				"that goes with it, the size of groups, the weight decay, the loss, what the family alone can vary, and the rate; " +
 				"then all of them a second time, near what was chosen. Where the first rate chosen is at an edge, one stage tries " +
-				"beyond. Tuning has base models and held-out problems of its own.",
+				"beyond. On tasks other than addition every family begins with what it chose there, and has one round. Tuning has " +
+				"base models and held-out problems of its own.",
 			"Compute is counted by formula, and by the clock of all GPUs with rollouts of uneven lengths (length_sigma 1), " +
 				"where training in turns waits for the longest.",
 		},
@@ -46,6 +47,8 @@ type opponentTask struct {
 	compute float64   // the budget: rollouts that a queue could use once
 	rate    float64   // of a batch of rateBatch; that of another is in proportion to the root of its size
 	levels  []float64 // of pass@1, ascending, whose compute is compared; fixed before the runs
+	// Every family begins with what it chose on addition, but for the batch and the rate, and has one round of stages.
+	transfer bool
 }
 
 // Sizes of the tournament.
@@ -61,9 +64,10 @@ func opponentTasks() []opponentTask {
 	return []opponentTask{
 		{name: "addition", study: "opponent", base: additionBase, compute: labBatch * labCompute, rate: 1.4e-3,
 			levels: []float64{0.18, 0.25, 0.35}},
-		{name: "search", study: "opponent-search", base: searchBase, compute: labBatch / 2 * 10, rate: 1e-3, levels: []float64{0.18, 0.35, 0.5}},
+		{name: "search", study: "opponent-search", base: searchBase, compute: labBatch / 2 * 10, rate: 1e-3, levels: []float64{0.18, 0.35, 0.5},
+			transfer: true},
 		{name: "countdown", study: "opponent-countdown", base: countdownBase, compute: labBatch * labCompute, rate: 1.4e-3,
-			levels: []float64{0.04, 0.08, 0.12}},
+			levels: []float64{0.04, 0.08, 0.12}, transfer: true},
 	}
 }
 
@@ -101,6 +105,9 @@ func (t opponentTask) config(o Options, f family, batch int, rate float64) run.C
 	c := withRate(t.base(o), rate)
 	c.Learner.ClipLow, c.Learner.ClipHigh = 0.4, 0.4
 	f.start(&c)
+	if t.transfer {
+		f.chose(&c)
+	}
 	if o.Quick {
 		batch /= 2 // still whole groups for each trainer
 	}
@@ -129,6 +136,10 @@ type family struct {
 	start  func(*run.Config) // sets what the family is
 	fit    func(*run.Config) // sets what depends on the batch and on how often it is used
 	own    []variant         // what this family alone can vary
+
+	// what it chose on addition, by the study opponent, and its rate there over that which goes with the batch
+	chose func(*run.Config)
+	times float64
 }
 
 // families are the ways that compete, the recipe last.
@@ -136,6 +147,7 @@ func families() []family {
 	return []family{
 		{
 			name: "queue", start: asQueue(1), fit: fitQueue,
+			times: 1, chose: func(c *run.Config) { small(c, 1); narrowClip(c) },
 			own: []variant{
 				{name: "filled batches", change: func(c *run.Config) { *c = filled(*c) },
 					clashes: func(c run.Config) bool { return c.Learner.Objective == asymre }},
@@ -147,12 +159,15 @@ func families() []family {
 		},
 		{
 			name: "reuse, async", start: asQueue(3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+			times: 1, chose: func(c *run.Config) { small(c, 1); narrowClip(c); c.Pipeline.BatchUpdates = 2 },
 		},
 		{
 			name: "reuse, sync", start: inTurns(asQueue(3)), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+			times: 1, chose: func(c *run.Config) { small(c, 1); withoutClip(c) },
 		},
 		{
 			name: "plain buffer", buffer: true,
+			times: 1, chose: func(c *run.Config) { small(c, 2); withoutClip(c) },
 			start: func(c *run.Config) {
 				*c = split{5, 3}.set(*c)
 				c.Replay.Sampler, c.Replay.Capacity = unseen, opponentBuffer
@@ -168,6 +183,11 @@ func families() []family {
 		},
 		{
 			name: "recipe", buffer: true,
+			times: 2.8, chose: func(c *run.Config) {
+				small(c, 3)
+				withoutClip(c)
+				c.Learner.Advantage, c.Replay.PositiveShare = "no_std", 0.75
+			},
 			start: func(c *run.Config) {
 				*c = split{5, 3}.set(*c)
 				c.Replay.Sampler, c.Replay.PositiveShare = unseen, 0.5
@@ -223,9 +243,6 @@ func fitQueue(c *run.Config) {
 	*c = map[int]split{1: queueSplit(), 2: {5, 2}, 3: {5, 3}, 4: {4, 3}, 6: {4, 4}, 8: {3, 4}}[c.Pipeline.BatchUpdates].set(*c)
 }
 
-// lastRateStage is the last stage, which varies the rate once more.
-const lastRateStage = 12
-
 // contest is the tuning of one family on one task.
 type contest struct {
 	task   opponentTask
@@ -243,13 +260,16 @@ func (t opponentTask) contests(o Options) (list []contest) {
 // pilots are the stages in which a family is tuned. Each begins with what the one before chose.
 func (c contest) pilots() []Pilot {
 	as := func(list ...variant) func(Arm) []variant { return func(Arm) []variant { return list } }
-	stages := []struct {
+	type stage struct {
 		name     string
 		variants func(chosen Arm) []variant
-	}{
-		{"batch", as(c.batches()...)},
-		{"groups", as(groupSizes(2, 4, 16)...)},
-		{"weight decay", as(weightDecays(1, 3, 10)...)},
+	}
+	first := []stage{{"batch", as(c.batches()...)}}
+	if !c.task.transfer {
+		first = append(first, stage{"groups", as(groupSizes(2, 4, 16)...)},
+			stage{"weight decay", as(weightDecays(1, 3, 10)...)})
+	}
+	stages := append(first, []stage{
 		{"loss", as(opponentLosses()...)},
 		{"the family's own", as(c.family.own...)},
 		{"rate", as(timesRate(leastRate, 0.7, 1.4, mostRate)...)},
@@ -263,17 +283,22 @@ func (c contest) pilots() []Pilot {
 			return nil
 		}},
 		{"batch again", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
-		{"loss again", as(atTwiceTheRate(opponentLosses())...)},
-		{"the family's own again", as(c.family.own...)},
-		{"groups again", func(chosen Arm) []variant {
-			g := chosen.Config.Pipeline.Group
-			return groupSizes(g/2, 2*g)
-		}},
-		{"weight decay again", func(chosen Arm) []variant {
-			d := cmp.Or(chosen.Config.Learner.WeightDecay, 0.5)
-			return weightDecays(d/2, 2*d)
-		}},
-		{"rate again", as(timesRate(leastRate, 0.7, 1.4, mostRate)...)},
+	}...)
+	if !c.task.transfer {
+		stages = append(stages, []stage{
+			{"loss again", as(atTwiceTheRate(opponentLosses())...)},
+			{"the family's own again", as(c.family.own...)},
+			{"groups again", func(chosen Arm) []variant {
+				g := chosen.Config.Pipeline.Group
+				return groupSizes(g/2, 2*g)
+			}},
+			{"weight decay again", func(chosen Arm) []variant {
+				d := cmp.Or(chosen.Config.Learner.WeightDecay, 0.5)
+				return weightDecays(d/2, 2*d)
+			}},
+			{"rate again", as(timesRate(leastRate, 0.7, 1.4, mostRate)...)},
+			{"batch once more", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
+		}...)
 	}
 	var list []Pilot
 	var chosen Arm
@@ -304,6 +329,9 @@ func timesRateName(by float64) string { return fmt.Sprintf("rate × %g", by) }
 func (c contest) batches() (list []variant) {
 	for _, batch := range opponentBatches() {
 		rate := c.task.rateOf(batch)
+		if c.task.transfer {
+			rate = roundRate(c.family.times * rate)
+		}
 		list = append(list, variant{name: fmt.Sprintf("%d at rate %.2g", batch, rate),
 			change: func(to *run.Config) { *to = c.task.config(c.o, c.family, batch, rate) }})
 	}
@@ -328,7 +356,7 @@ func weightDecays(list ...float64) (variants []variant) {
 }
 
 // smallestBatch has whole groups for each trainer.
-const smallestBatch = 120
+const smallestBatch = 60
 
 // neighbours are half the chosen batch and twice that, with rates that go with them.
 func (c contest) neighbours(chosen run.Config) (list []variant) {
@@ -344,16 +372,23 @@ func (c contest) neighbours(chosen run.Config) (list []variant) {
 	return list
 }
 
+// What families chose on addition.
+func small(c *run.Config, decay float64) { c.Pipeline.Group, c.Learner.WeightDecay = 4, decay }
+
+func narrowClip(c *run.Config) { c.Learner.ClipLow, c.Learner.ClipHigh = 0.2, 0.2 }
+
+func withoutClip(c *run.Config) {
+	withAsymRE(c)
+	c.Learner.ClipLow, c.Learner.ClipHigh = 0, 0
+}
+
 func opponentLosses() []variant {
 	return []variant{
 		{name: "CISPO", change: func(c *run.Config) {
 			c.Learner.Objective, c.Learner.ClipLow, c.Learner.ClipHigh = objective.CISPO, 0, 0
 		}},
-		{name: "AsymRE", change: func(c *run.Config) {
-			withAsymRE(c)
-			c.Learner.ClipLow, c.Learner.ClipHigh = 0, 0
-		}, clashes: func(c run.Config) bool { return c.Pipeline.FilterGroups }},
-		{name: "clip of 0.2", change: func(c *run.Config) { c.Learner.ClipLow, c.Learner.ClipHigh = 0.2, 0.2 }},
+		{name: "AsymRE", change: withoutClip, clashes: func(c run.Config) bool { return c.Pipeline.FilterGroups }},
+		{name: "clip of 0.2", change: narrowClip},
 		{name: "advantages not divided", change: func(c *run.Config) { c.Learner.Advantage = "no_std" }},
 	}
 }
@@ -399,15 +434,23 @@ func (c contest) atEdge() string {
 		}
 	}
 	config, _ := c.chosen()
-	batches := opponentBatches()
-	last := c.o.choice(c.pilots()[lastRateStage]).Name
+	least, most := config.Pipeline.Batch, config.Pipeline.Batch
+	last := "" // choice of a rate
+	for _, p := range c.pilots() {
+		for _, a := range p.Arms {
+			least, most = min(least, a.Config.Pipeline.Batch), max(most, a.Config.Pipeline.Batch)
+		}
+		if name := c.o.choice(p).Name; strings.Contains(p.Name, "rate") || strings.Contains(p.Name, "beyond") {
+			last = name
+		}
+	}
 	edge(strings.HasSuffix(last, timesRateName(leastRate)) || strings.HasSuffix(last, timesRateName(mostRate)), "the rate %.2g",
 		config.Learner.LearningRate)
+	edge(config.Replay.PositiveShare >= 0.75, "a share of %g", config.Replay.PositiveShare)
 	edge(config.Learner.WeightDecay >= 10, "weight decay %g", config.Learner.WeightDecay)
 	edge(config.Pipeline.Group >= 16, "groups of %d", config.Pipeline.Group)
 	edge(config.Pipeline.BatchUpdates >= 8, "%d updates", config.Pipeline.BatchUpdates)
-	edge(config.Pipeline.Batch < batches[0] || config.Pipeline.Batch > batches[len(batches)-1], "the batch %d",
-		config.Pipeline.Batch)
+	edge(config.Pipeline.Batch == least || config.Pipeline.Batch == most, "the batch %d", config.Pipeline.Batch)
 	return strings.Join(edges, ", ")
 }
 
@@ -486,7 +529,7 @@ func (t opponentTask) judge(f *Found) (Judgement, error) {
 		name := families()[i].name
 		level := fmt.Sprintf("%s, to %g", name, middle)
 		ahead = append(ahead, difference(recipe, a, meanOver(1)).named(name, above(0)))
-		goal = append(goal, ratio(recipe, a, computeTo(middle)).named(level, atMost(opponentGoal)))
+		goal = append(goal, ratio(recipe, a, toLevelOf(a, computeTo)).named(name, atMost(opponentGoal)))
 		buffer = append(buffer, difference(plain, a, meanOver(1)).named(name, above(0)))
 		waiting = append(waiting, ratio(long[n], long[i], clockTo(middle)).named(level, below(1)))
 	}
@@ -499,8 +542,9 @@ func (t opponentTask) judge(f *Found) (Judgement, error) {
 			text: "The recipe learns faster than every family without a buffer, each at its best.",
 		},
 		{
-			source: source, by: goal, measured: "Compute, the recipe over each family without a buffer",
-			text: fmt.Sprintf("It takes at most %s of the compute of each.", percent(opponentGoal)),
+			source: source, by: goal,
+			measured: "Compute to the accuracy at which each family without a buffer ended, the recipe over that family",
+			text:     fmt.Sprintf("It gets as far as each with at most %s of the compute.", percent(opponentGoal)),
 		},
 		{
 			source: source, by: buffer, measured: "Mean pass@1 over the budget, the plain buffer less each family without one",
