@@ -80,6 +80,20 @@ func TestTheNoiseThatLastsIsThatOfSimulatedTraining(t *testing.T) {
 	}
 }
 
+func TestTheSumOfWhatReturnsIsThatOfItsTerms(t *testing.T) {
+	for _, q := range []float64{0, 0.3, 0.9, 0.9999, 1} {
+		for _, x := range []float64{1, 1.7, 2, 3.2, 8, 50.7} {
+			want := 0.0
+			for k := 1.0; k < x; k++ {
+				want += (1 - k/x) * math.Pow(q, k)
+			}
+			if got := returning(q, x); math.Abs(got-want) > 1e-6*(1+want) {
+				t.Errorf("q %v, x %v: %v, want %v", q, x, got, want)
+			}
+		}
+	}
+}
+
 // With the best rate an update on a quadratic lowers it by the share 1/(1 + S/B): the cost of a queue is (1 + m)(B + S).
 func TestAnUpdateOfAQueueMakesTheProgressThatItsCostSupposes(t *testing.T) {
 	const dims, scale, batch = 50, 30.0, 10

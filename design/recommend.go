@@ -133,8 +133,9 @@ type Change struct {
 	Why        string `json:"why"`        // empty for what the recommendation is about
 }
 
-// Recommend works out how to use the rollouts of a fleet, the buffer that [ER]'s theory puts first, and the bound of theorem 3.4 on it unless conditions is nil. If
-// the fleet can run no buffer, the recommendation holds the optimum of the theory and NoPlan.
+// Recommend works out how to use the rollouts of a fleet, the buffer that [ER]'s theory puts first, and the bound of
+// theorem 3.4 on that buffer unless conditions is nil. If the fleet can run no buffer, the recommendation holds the
+// optimum of [ER]'s theory and NoPlan.
 func Recommend(k Known, f Fleet, conditions *Conditions) (*Recommendation, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err

@@ -156,7 +156,8 @@ func TestTheCommandThatDesignPrintsRunsTheConfiguration(t *testing.T) {
 		{"--gpus", "9", "--batch", "360", "--group", "6", "--rollout-cost", "0.7", "--noise-scale", "1000"},
 		{"--gpus", "40", "--batch", "96", "--group", "16", "--rollout-cost", "20", "--noise-scale", "2000"},
 		{"--batch", "3840", "--noise-exponent", "0.1", "--correlation", "0.1", "--noise-scale", "900", "--coherence", "1"},
-		{"--batch", "3840", "--noise-exponent", "0.1", "--correlation", "0.1", "--noise-scale", "900", "--coherence", "1", "--gpus", "20"},
+		{"--batch", "3840", "--noise-exponent", "0.1", "--correlation", "0.1", "--noise-scale", "900", "--coherence", "1",
+			"--gpus", "20"},
 		{"--gpus", "8192", "--batch", "8192", "--noise-scale", "1e6"},
 	} {
 		d, text := designedBy(t, args...), succeeds(t, "", append([]string{"design"}, args...)...)
@@ -236,7 +237,8 @@ func TestARecommendationToUseRolloutsOnceTurnsReplayOff(t *testing.T) {
 }
 
 func TestARecommendationKeepsRetentionAndLossOfTheRun(t *testing.T) {
-	const text = "replay: {sampler: unseen, capacity: 7680, retention: positive, positive_fraction: 0.4, positive_threshold: 0.5}\n" +
+	const text = "replay: {sampler: unseen, capacity: 7680, retention: positive, positive_fraction: 0.4, " +
+		"positive_threshold: 0.5}\n" +
 		"pipeline: {workers: 5, trainers: 3, batch: 3840}\nlearner: {objective: asymre, shift: -0.2}\n"
 	_, base, config := commandFor(t, text,
 		design.Use{Way: design.Buffer, Batch: 1920, Updates: 1, Workers: 5, Trainers: 3, Capacity: 7680})
