@@ -14,8 +14,8 @@ func bufferSize() Study {
 			aboutLab(),
 			"Eight GPUs. The buffer keeps the newest N rollouts; W GPUs generate and T train. The arm without replay has " +
 				"the split that stalls least and the learning rate that was best for it, of three; all buffers have one " +
-				"rate, that of the base, and the same loss. The best without replay, with its own loss too, is that of the " +
-				"study best. A larger N means staler rollouts; a smaller W/T means more uses of each rollout and " +
+				"rate, that of the base, and the same loss. The best without replay, with its own loss too, is tuned by " +
+				"pilots. A larger N means staler rollouts; a smaller W/T means more uses of each rollout and " +
 				"cheaper updates. The largest N is run at (6,2) only.",
 			"The source's runs pass a peak and fall, and its best accuracies are those peaks. Where runs still rise at the " +
 				"end of their budget its claims about them are untested.",

@@ -167,14 +167,11 @@ const queueName = "no replay"
 // queueArm is the reference of the studies.
 func queueArm(o Options) Arm { return Arm{queueName, withPassAt(queue(o))} }
 
-// The arm without replay at the learning rate that was best for it, and with what else the study best chose for it.
+// The arm without replay at the learning rate that was best for it, and with what else pilots chose for it.
 const (
 	ratedQueueName = "no replay, rate chosen"
 	tunedQueueName = "no replay, rate and loss chosen"
 )
-
-// queueTuning is how training without replay is tuned on this task, in the study best.
-func queueTuning(o Options) tuning { return tunings(o)[0][0] }
 
 func ratedQueueArm(o Options) Arm { return Arm{ratedQueueName, o.choice(queueTuning(o)[0]).Config} }
 

@@ -10,8 +10,8 @@ import (
 // Whatever the stages choose, every arm can be run, and has the task's budget in rollouts.
 func TestTheStagesOfTheTournamentMakeConfigurationsThatRun(t *testing.T) {
 	for _, task := range opponentTasks() {
-		for pick := range 10 {
-			quick := pick >= 5
+		for pick := range 4 {
+			quick := pick >= 3
 			o := Options{Seeds: 12, Quick: quick, chosen: map[string]int{}}
 			for stage := range 14 {
 				for _, p := range task.pilots(o) {

@@ -18,7 +18,7 @@ func pareto() Study {
 				"learning rate at the split and capacity of the other studies, and at the base's learning rate over " +
 				"the whole grid of splits and capacities. A family's optimality curve is, at each compute, the best " +
 				"median accuracy of its configurations until then: the running maximum.",
-			"Losses are not tuned here. What the best loss gives training without replay, in the study best, is shown " +
+			"Losses are not tuned here. What the best of five losses gives training without replay is shown " +
 				"beside the first claim.",
 			"The best of many is high by chance alone, and the families differ in size. So the best configuration of each is " +
 				"chosen before, by runs that judge nothing.",

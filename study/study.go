@@ -153,7 +153,7 @@ func seedsOf(arms ...Runs) []uint64 {
 
 // All returns the studies in the order of the documentation.
 func All() []Study {
-	return append(opponents(), ingredients(), erSizes(), savings(), best(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(),
+	return append(opponents(), ingredients(), erSizes(), savings(), bufferSize(), pareto(), variants(), offPoliciness(), wallTime(), sampling(),
 		mu(), dynamics(), freshness(), prompts(), offPolicyGRPO(), corrections(), theory())
 }
 

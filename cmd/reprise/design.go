@@ -328,6 +328,8 @@ func setCommand(r *design.Recommendation, base run.Config, file string, cost boo
 	positive := file == "" && base.Replay.Retention == replay.KeepPositive // else the choice is of the batch alone
 	set(positive, "replay.retention", replay.KeepNewest, positives)
 	set(positive, "replay.positive_fraction", 0, positives)
+	set(positive && base.Replay.PositivesPerPrompt > 0, "replay.positives_per_prompt", 0, positives)
+	set(positive && base.Replay.PositiveShare > 0, "replay.positive_share", 0, positives)
 	rate := base.Learner.LearningRate * r.Rate(source)
 	set(math.Abs(rate/base.Learner.LearningRate-1) > 0.05, "learner.learning_rate", strconv.FormatFloat(rate, 'g', 2, 64),
 		fmt.Sprintf("%.2g of the rate before: it goes with the root of the batch, and down with reuse", rate/base.Learner.LearningRate))

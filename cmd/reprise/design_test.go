@@ -395,7 +395,7 @@ func TestDesignShowsTheServicesForAFleet(t *testing.T) {
 		decode(t, succeeds(t, "", append([]string{"design", "--fleet", "--json"}, args...)...), &x)
 		return x
 	}
-	if x := services(); x.Services != 1 || x.Demand.GPUs != 8 || x.Demand.Replicas != 1 || x.Demand.Batch != 3840 {
+	if x := services(); x.Services != 1 || x.Demand.GPUs != 8 || x.Demand.Replicas != 1 || x.Demand.Batch != 480 {
 		t.Errorf("8 GPUs: %+v", x)
 	}
 	x := services("--gpus", "1024", "--batch", "65536", "--group", "16", "--capacity", "100000", "--node-memory",
