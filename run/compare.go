@@ -70,6 +70,10 @@ func (b Baseline) validate() error {
 		gpus, given := b.Pipeline[key]
 		p.Check(!given, "baseline.pipeline."+key, gpus, "none: set baseline.%s", key)
 	}
+	for _, key := range []string{"sync_rollouts", "sync_updates"} {
+		n, given := b.Pipeline[key]
+		p.Check(!given, "baseline.pipeline."+key, n, "none: a turn of the baseline is a batch with its updates")
+	}
 	changed := Default().Pipeline
 	if err := b.changePipeline(&changed); err != nil {
 		p.Add(err)

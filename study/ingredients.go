@@ -16,7 +16,8 @@ func ingredients() Study {
 			"Four parts of a recipe, each with and without: right answers that are kept for longer and make up half of each " +
 				"batch; a buffer of recent rollouts, right or wrong; AsymRE instead of GRPO's clip; small batches. All 16 " +
 				"combinations are run on addition, each at the learning rate that was best for it, of three. With right answers " +
-				"and no buffer, fresh rollouts are used once and old ones only if they are right.",
+				"and no buffer, at (5,2), fresh rollouts are used once and old ones only if they are right; with a buffer, at (5,3), " +
+				"all are used more often.",
 			fmt.Sprintf("The budget is that of the study opponent. Groups have %d rollouts and the weight decay is %g, with every part "+
 				"or none.", ingredientGroup, ingredientDecay),
 		},
@@ -155,7 +156,7 @@ func judgeIngredients(f *Found) (Judgement, error) {
 	claims = append(claims, claim{
 		source: source, text: "Right answers beside fresh rollouts need no buffer of other old ones.",
 		measured: "Mean pass@1 over the budget, with a buffer less without, where right answers are kept",
-		by:       f.gain(withRecent, func(m mixture) bool { return m[withAnswers] }).is(atMost(0)),
+		by:       f.gain(withRecent, func(m mixture) bool { return m[withAnswers] }).is(atMost(noImpact)),
 	})
 	g := results.Grid{Title: "What each part adds to mean pass@1, by what else there is",
 		Columns: []string{"part", "over all", "with right answers", "without", "with a buffer", "without", "with AsymRE", "without",

@@ -17,9 +17,9 @@ type premise struct {
 // String says whether it happened, with its figure.
 func (p *premise) String() string {
 	if p.occurred {
-		return fmt.Sprintf("It supposes that %s, and so it was: %s.", p.text, p.figure)
+		return fmt.Sprintf("It presupposes that %s. It did: %s.", p.text, p.figure)
 	}
-	return fmt.Sprintf("It supposes that %s, which these runs do not show: %s.", p.text, p.figure)
+	return fmt.Sprintf("It presupposes that %s. These runs do not show it: %s.", p.text, p.figure)
 }
 
 // inEach asks of every arm that an estimate is above 0, by a one-sided test at 5%. The figure is that of the arm that

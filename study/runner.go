@@ -105,7 +105,10 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 		return nil, err
 	}
 	if stopped != nil {
-		return nil, cmp.Or(results.WriteArchive(unfinished, a), stopped)
+		if err := results.WriteArchive(unfinished, a); err != nil {
+			return nil, errors.Join(err, stopped)
+		}
+		return nil, stopped
 	}
 	return s, errors.Join(results.WriteArchive(filepath.Join(dir, results.ArchiveFile), a), results.WriteStudy(dir, s),
 		remove(unfinished))
@@ -273,7 +276,11 @@ func (p pool) read(j *job) (endedRun, error) {
 func archived(a *results.Archive) func(*job) (endedRun, error) {
 	return func(j *job) (endedRun, error) {
 		c := a.Runs[j.digest]
-		if c == nil {
+		switch {
+		case c == nil && a.Ended.IsZero():
+			return endedRun{}, fmt.Errorf("%s: the archive is of a study that was interrupted: continue it with reprise study "+
+				"%s --from", j, a.Study)
+		case c == nil:
 			return endedRun{}, fmt.Errorf("%s: the archive has no run %s: this build's configurations differ; rerun "+
 				"reprise study %s", j, j.digest, a.Study)
 		}
