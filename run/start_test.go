@@ -358,7 +358,7 @@ func TestEveryShippedConfigurationTrainsForAFewUpdates(t *testing.T) {
 				t.Fatal(err)
 			}
 			set := []string{"budget.compute=0", "budget.updates=3", "pipeline.batch=32", "pipeline.trainers=2",
-				"replay.capacity=64", "evaluate.every=100", "evaluate.samples=0", "checkpoint.every=100"}
+				"replay.capacity=192", "evaluate.every=100", "evaluate.samples=0", "checkpoint.every=100"}
 			switch {
 			case strings.Contains(string(text), "{name: words}"):
 				set = append(set, "policy.init="+pretrained(t), "pipeline.group=8")

@@ -135,7 +135,7 @@ func TestUp(t *testing.T) {
 	if s := statistics(t, dir); s.Version != 24 {
 		t.Errorf("the table is at version %d", s.Version)
 	}
-	designed := succeeds(t, "", "design", "--measure", dir, "--noise-scale", "1900")
+	designed := strings.Join(strings.Fields(succeeds(t, "", "design", "--measure", dir, "--noise-scale", "1900")), " ")
 	if want := fmt.Sprintf("%.4g units of training", l.RolloutCost.Float()); !strings.Contains(designed, want) ||
 		!strings.Contains(designed, "s of 2 engines") {
 		t.Errorf("design --measure lacks %q:\n%s", want, designed)
