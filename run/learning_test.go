@@ -344,9 +344,9 @@ func TestTheBaselineMayHaveItsOwnBatches(t *testing.T) {
 		t.Error(err)
 	}
 	for wrong, want := range map[string]string{
-		"baseline.pipeline={btach: 480}": "baseline.pipeline.btach: unknown key: want ",
-		"baseline.pipeline={workers: 4}": "baseline.pipeline.workers: 4: want none: set baseline.workers",
-		"baseline.pipeline={batch: 0}":   "baseline.pipeline.batch: 0: want 1 or more",
+		"baseline.pipeline={btach: 480}":      "baseline.pipeline.btach: unknown key: want ",
+		"baseline.pipeline={workers: 4}":      "baseline.pipeline.workers: 4: want none: set baseline.workers",
+		"baseline.pipeline={batch: 0}":        "baseline.pipeline.batch: 0: want 1 or more",
 		"baseline.pipeline={sync_updates: 2}": "baseline.pipeline.sync_updates: 2: want none",
 	} {
 		if _, err := Load("", []string{wrong}); err == nil || !strings.Contains(err.Error(), want) {

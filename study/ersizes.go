@@ -17,8 +17,8 @@ func erSizes() Study {
 			"[ER] trains with batches of 60 rollouts in groups of 16, at a constant learning rate, that of the best baseline. " +
 				"The other studies here have batches of thousands. This one has the source's sizes on addition: without a " +
 				"buffer, and at (6,2) with buffers of 2 to 512 batches. The learning rate is chosen for training without a " +
-				"buffer, and the buffer's size by pilots. Draws are with replacement, as the source's. Training in turns, which takes " +
-				"whole groups, has batches of 64.",
+				"buffer, and the buffer's size by pilots. Draws are with replacement, as the source's. Training in turns, which " +
+				"takes whole groups, has batches of 64.",
 			"Policies with other accuracies have other entropies. So the claim that replay preserves entropy is tested where " +
 				"two runs of a seed have the same accuracy: at nine tenths of the lower of what they reached.",
 		},
@@ -84,8 +84,8 @@ func erArms(o Options) []Arm {
 	return append(append(arms, erBuffers(o)...), Arm{erTwice, turns(2, 1)}, Arm{erFaster, turns(1, 2)})
 }
 
-// entropyAt is the policy's entropy where a run reached an accuracy, NaN if it did not. A line of a condensed run stands
-// for the updates since the line before.
+// entropyAt is the policy's entropy where a run reached an accuracy, NaN if it did not. A line of a condensed run
+// stands for the updates since the line before.
 func entropyAt(accuracy float64) measure {
 	return func(a Runs, r *results.Run) float64 {
 		where := results.ReachOf(a.evalsOf(r), accuracy)
@@ -155,7 +155,8 @@ func judgeERSizes(f *Found) (Judgement, error) {
 		{
 			source: "[ER] footnote 7", text: "To use a batch twice in a row is like one update at twice the learning rate.",
 			by: difference(twice, faster, settledAt(at, freshRollouts)).is(within(0, noImpact)),
-			measured: fmt.Sprintf("Pass@1 of two updates on each batch less that of one at twice the rate, after %s rollouts each",
+			measured: fmt.Sprintf("Pass@1 of two updates on each batch less that of one at twice the rate, after %s "+
+				"rollouts each",
 				updates(at)),
 		},
 	}, results.Section{

@@ -16,10 +16,10 @@ func ingredients() Study {
 			"Four parts of a recipe, each with and without: right answers that are kept for longer and make up half of each " +
 				"batch; a buffer of recent rollouts, right or wrong; AsymRE instead of GRPO's clip; small batches. All 16 " +
 				"combinations are run on addition, each at the learning rate that was best for it, of three. With right answers " +
-				"and no buffer, at (5,2), fresh rollouts are used once and old ones only if they are right; with a buffer, at (5,3), " +
-				"all are used more often.",
-			fmt.Sprintf("The budget is that of the study opponent. Groups have %d rollouts and the weight decay is %g, with every part "+
-				"or none.", ingredientGroup, ingredientDecay),
+				"and no buffer, at (5,2), fresh rollouts are used once and old ones only if they are right; with a buffer, " +
+				"at (5,3), all are used more often.",
+			fmt.Sprintf("The budget is that of the study opponent. Groups have %d rollouts and the weight decay is %g, with "+
+				"every part or none.", ingredientGroup, ingredientDecay),
 		},
 		PilotRuns: 2, Pilots: ingredientPilots, Arms: ingredientArms, Judge: judgeIngredients,
 	}
@@ -42,7 +42,9 @@ const (
 	withSmall
 )
 
-var parts = [4]string{withAnswers: "right answers", withRecent: "a buffer", withLoss: "AsymRE", withSmall: "small batches"}
+var parts = [4]string{
+	withAnswers: "right answers", withRecent: "a buffer", withLoss: "AsymRE", withSmall: "small batches",
+}
 
 func (m mixture) String() string {
 	var has []string
@@ -159,7 +161,8 @@ func judgeIngredients(f *Found) (Judgement, error) {
 		by:       f.gain(withRecent, func(m mixture) bool { return m[withAnswers] }).is(atMost(noImpact)),
 	})
 	g := results.Grid{Title: "What each part adds to mean pass@1, by what else there is",
-		Columns: []string{"part", "over all", "with right answers", "without", "with a buffer", "without", "with AsymRE", "without",
+		Columns: []string{"part", "over all", "with right answers", "without", "with a buffer", "without", "with AsymRE",
+			"without",
 			"in small batches", "in large"}}
 	for part, name := range parts {
 		row := []string{name, f.gain(part, all).cell()}
@@ -174,7 +177,8 @@ func judgeIngredients(f *Found) (Judgement, error) {
 		}
 		g.Rows = append(g.Rows, row)
 	}
-	each := results.Grid{Title: "Mean pass@1 over the budget", Columns: []string{"with", "mean pass@1", "rate", "more than with none"}}
+	each := results.Grid{Title: "Mean pass@1 over the budget",
+		Columns: []string{"with", "mean pass@1", "rate", "more than with none"}}
 	none := f.Of(mixture{}.String())
 	for _, m := range mixtures() {
 		a := f.Of(m.String())

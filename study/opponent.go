@@ -27,8 +27,8 @@ func (t opponentTask) tournament() Study {
 			"Training without a buffer has two ways to learn more from the same compute: smaller batches, and several " +
 				"updates on a batch. This study gives both their best settings, and asks what a buffer adds: a plain one, and " +
 				"a recipe that keeps right answers, a few of each prompt, and draws a share of each batch from them.",
-			"Five families of configurations are tuned in the same stages: the batch (240 to 3,840 first, later half and twice " +
-				"what was chosen), each with a learning rate that goes with it, the size of groups, the weight decay, the loss, " +
+			"Five families of configurations are tuned in the same stages: the batch (240 to 3,840 first, later half and " +
+				"twice what was chosen), each with a learning rate that goes with it, the size of groups, the weight decay, the loss, " +
 				"what the family alone can vary, and the rate; then all of them again, near what was chosen. Some trials of some " +
 				"families are alike, where a choice leaves an option without effect: how many differ is said below. On tasks " +
 				"other than addition every family starts from its settings there, and tunes the batch, the loss, its own options " +
@@ -66,7 +66,8 @@ func opponentTasks() []opponentTask {
 	return []opponentTask{
 		{name: "addition", study: "opponent", base: additionBase, compute: labBatch * labCompute, rate: 1.4e-3,
 			levels: []float64{0.18, 0.25, 0.35}},
-		{name: "search", study: "opponent-search", base: searchBase, compute: labBatch / 2 * 10, rate: 1e-3, levels: []float64{0.18, 0.35, 0.5},
+		{name: "search", study: "opponent-search", base: searchBase, compute: labBatch / 2 * 10, rate: 1e-3,
+			levels:   []float64{0.18, 0.35, 0.5},
 			transfer: true},
 		{name: "countdown", study: "opponent-countdown", base: countdownBase, compute: labBatch * labCompute, rate: 1.4e-3,
 			levels: []float64{0.04, 0.08, 0.12}, transfer: true},
@@ -242,7 +243,8 @@ func inTurns(set func(*run.Config)) func(*run.Config) {
 // each other.
 func fitQueue(c *run.Config) {
 	c.Replay.Capacity = 2 * c.Pipeline.Batch
-	*c = map[int]split{1: queueSplit(), 2: {5, 2}, 3: {5, 3}, 4: {4, 3}, 6: {4, 4}, 8: {3, 4}}[c.Pipeline.BatchUpdates].set(*c)
+	splits := map[int]split{1: queueSplit(), 2: {5, 2}, 3: {5, 3}, 4: {4, 3}, 6: {4, 4}, 8: {3, 4}}
+	*c = splits[c.Pipeline.BatchUpdates].set(*c)
 }
 
 // contest is the tuning of one family on one task.
@@ -384,8 +386,8 @@ func withoutClip(c *run.Config) {
 	c.Learner.ClipLow, c.Learner.ClipHigh = 0, 0
 }
 
-// losses are tried once. Those of addition change what was chosen before, which may leave a clip or an advantage without
-// effect; on other tasks, where families begin with different ones, each is whole.
+// losses are tried once. Those of addition change what was chosen before, which may leave a clip or an advantage
+// without effect; on other tasks, where families begin with different ones, each is whole.
 func (t opponentTask) losses() []variant {
 	if !t.transfer {
 		return opponentLosses()
@@ -396,7 +398,8 @@ func (t opponentTask) losses() []variant {
 			c.Learner.ClipLow, c.Learner.ClipHigh = by, by
 		}}
 	}
-	return []variant{clip("GRPO, clip of 0.2", 0.2), clip("GRPO, clip of 0.4", 0.4), opponentLosses()[0], opponentLosses()[1]}
+	cispo, asymRE := opponentLosses()[0], opponentLosses()[1]
+	return []variant{clip("GRPO, clip of 0.2", 0.2), clip("GRPO, clip of 0.4", 0.4), cispo, asymRE}
 }
 
 func opponentLosses() []variant {
@@ -413,10 +416,12 @@ func opponentLosses() []variant {
 // atTwiceTheRate are variants with twice the learning rate.
 func atTwiceTheRate(list []variant) (variants []variant) {
 	for _, v := range list {
-		variants = append(variants, variant{name: v.name + " at twice the rate", clashes: v.clashes, change: func(c *run.Config) {
+		twice := variant{name: v.name + " at twice the rate", clashes: v.clashes}
+		twice.change = func(c *run.Config) {
 			v.change(c)
 			c.Learner.LearningRate *= 2
-		}})
+		}
+		variants = append(variants, twice)
 	}
 	return variants
 }

@@ -36,8 +36,8 @@ func inEach(text string, of func(Runs) estimate, arms ...Runs) *premise {
 	return p
 }
 
-// falls: what a source says of the best accuracy is about runs that pass it. It asks for a fall of the mean accuracy from
-// the third quarter of the budget to the last; a maximum less the end would be above 0 by noise alone.
+// falls: what a source says of the best accuracy is about runs that pass it. It asks for a fall of the mean accuracy
+// from the third quarter of the budget to the last; a maximum less the end would be above 0 by noise alone.
 func falls(arms ...Runs) *premise {
 	return inEach("accuracy falls after a peak", func(a Runs) estimate {
 		return quantity(a, func(a Runs, r *results.Run) float64 {
