@@ -859,8 +859,11 @@ func TestStreamsOverPartsSettleWhatWasTakenAndNothingElse(t *testing.T) {
 			eventually(t, fmt.Sprintf("%s, ahead %v: all is settled", scope, ahead), func() bool {
 				st, err := w.Statistics(ctx)
 				mustNot(t, err)
-				// Of a stream that reads ahead the batch before the last may go back.
-				return st.OnLease == 0 && (st.Acknowledged == most || ahead && st.Acknowledged == most-6)
+				least := most
+				if ahead { // Close may cut short the request that settles the batch before the last, in any of the parts
+					least -= 6
+				}
+				return st.OnLease == 0 && st.Acknowledged >= least && st.Acknowledged <= most
 			})
 		}
 	}

@@ -78,8 +78,8 @@ func (t Theory) noise(u Use) (single, lasting float64) {
 // step returns the best step of a batch over that of an update without noise.
 func (t Theory) step(batch int) float64 { return float64(batch) / (float64(batch) + t.NoiseScale) }
 
-// returning sums (1 - k/x) q^k over the whole k from 1 to below x: the coherence q^k of uses that are k updates apart, by
-// the share of a rollout's life in which it can have both.
+// returning sums (1 - k/x) q^k over the whole k from 1 to below x: the coherence q^k of uses that are k updates apart,
+// by the share of a rollout's life in which it can have both.
 func returning(q, x float64) float64 {
 	n := math.Ceil(x) - 1
 	if 1-q < 1e-7 {
@@ -105,10 +105,10 @@ func (t Theory) Cost(u Use) float64 {
 	return float64(u.Batch) * (1/t.point(u).Y + t.TrainCost) * (1 + t.NoiseScale*lasting)
 }
 
-// Rate returns the learning rate to take for a use over that of another. Without reuse the rate goes with the root of the
-// batch, as Adam's best rate does in batches below the noise scale (METHODS section 6). Noise that lasts, or that is
-// larger than that of fresh rollouts, lowers it; that the other use has such noise does not raise it, as nobody knows that
-// its rate was lowered for it.
+// Rate returns the learning rate to take for a use over that of another. Without reuse the rate goes with the root of
+// the batch, as Adam's best rate does in batches below the noise scale (METHODS section 6). Noise that lasts, or that
+// is larger than that of fresh rollouts, lowers it; that the other use has such noise does not raise it, as nobody
+// knows that its rate was lowered for it.
 func (t Theory) Rate(u, other Use) float64 {
 	lowered := func(u Use) float64 {
 		_, lasting := t.noise(u)
@@ -205,8 +205,8 @@ const (
 	keepAbove = 0.9
 	// scaleFactor is how far a measured noise scale may be off: seeds of one run differ by as much.
 	scaleFactor = 2
-	// What the coherence is assumed to be, and the least and the most that it may be then. Pilot runs on additions are best
-	// ordered by 0.3 to 0.7 (docs/design.md).
+	// What the coherence is assumed to be, and the least and the most that it may be then. Pilot runs on additions are
+	// best ordered by 0.3 to 0.7 (docs/design.md).
 	leastCoherence, assumedCoherence, mostCoherence = 0.4, 0.7, 1.0
 	// mostUpdates is the most updates on a batch, and the most uses of a rollout in a buffer, that are tried.
 	mostUpdates = 8
@@ -370,8 +370,8 @@ func orInfinite(cost float64) float64 {
 	return cost
 }
 
-// batches returns the batches to try, ascending: whole parts of the fleet's, so that budgets stay whole, of whole groups
-// for each trainer.
+// batches returns the batches to try, ascending: whole parts of the fleet's, so that budgets stay whole, of whole
+// groups for each trainer.
 func (f Fleet) batches(trainers int) (list []int) {
 	unit := f.Group * trainers
 	if f.Batch%unit != 0 {
@@ -430,8 +430,8 @@ func (r *Recommendation) unreliable() (reasons []string) {
 	add(r.Origins.Correlation == Assumed || len(r.Doubts.Correlation) > 0, "the correlation of rollouts in a table is "+
 		"not told from 0, and what they share adds to the cost of using them more than once: measure more seeds with "+
 		"--from, or give --correlation")
-	add(r.Run == nil && b.Most > 1, "whether this costs less than using each rollout once depends on the coherence, which "+
-		"nobody measured (%.2f to %.2f of it): try both, or give --coherence", b.Least, b.Most)
+	add(r.Run == nil && b.Most > 1, "whether this costs less than using each rollout once depends on the coherence, "+
+		"which nobody measured (%.2f to %.2f of it): try both, or give --coherence", b.Least, b.Most)
 	horizon := r.Theory.age(b.Use, r.Theory.point(b.Use).X)
 	measured := LastStaleness(r.Noise) + 1
 	add(r.Origins.Noise == Assumed, "nobody measured how noise grows with staleness: measure a run with --from, or "+

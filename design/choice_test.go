@@ -10,8 +10,8 @@ import (
 )
 
 // held trains a quadratic at a small rate, by updates on a batch drawn without replacement from the newest rollouts.
-// Before update k, entering(k) rollouts replace the oldest; the noise of each is its own, and an update leaves q of it. It
-// returns the mean square of the weights over rate/2, the lasting noise that holds them there.
+// Before update k, entering(k) rollouts replace the oldest; the noise of each is its own, and an update leaves q of it.
+// It returns the mean square of the weights over rate/2, the lasting noise that holds them there.
 func held(batch, capacity int, q float64, entering func(k int) int, rng *rand.Rand) float64 {
 	const rate, updates = 0.005, 100_000
 	noise, order := make([]float64, capacity), make([]int, capacity)
@@ -94,7 +94,8 @@ func TestTheSumOfWhatReturnsIsThatOfItsTerms(t *testing.T) {
 	}
 }
 
-// With the best rate an update on a quadratic lowers it by the share 1/(1 + S/B): the cost of a queue is (1 + m)(B + S).
+// With the best rate an update on a quadratic lowers it by the share 1/(1 + S/B): the cost of a queue is (1 + m)(B +
+// S).
 func TestAnUpdateOfAQueueMakesTheProgressThatItsCostSupposes(t *testing.T) {
 	const dims, scale, batch = 50, 30.0, 10
 	rng := rand.New(rand.NewPCG(3, 1))
@@ -128,7 +129,8 @@ func TestReuseOfABatchPaysWhereTheBatchIsLarge(t *testing.T) {
 	}
 	theory.Coherence = 0.2
 	if cost(1900, 3) >= cost(1900, 2) || cost(100, 2) <= cost(100, 1) {
-		t.Error("noise fades over the large steps of large batches, and hardly over those of small ones: it should pay sooner")
+		t.Error("noise fades over the large steps of large batches, and hardly over those of small ones: " +
+			"it should pay sooner")
 	}
 }
 
@@ -305,8 +307,8 @@ func TestARunBeyondTheProfileIsPricedAtTheLeast(t *testing.T) {
 	}
 }
 
-// A scale that was measured may be off by a factor, and nobody measured the coherence: a run is left for what costs less
-// whatever they are.
+// A scale that was measured may be off by a factor, and nobody measured the coherence: a run is left for what costs
+// less whatever they are.
 func TestARunIsLeftOnlyForWhatCostsLessWhateverIsNotKnown(t *testing.T) {
 	f := Fleet{GPUs: 8, Batch: 1920, Group: 8, MostCapacity: 1 << 20, FreeBatch: true,
 		Source: &Source{Use: Use{Buffer, 1920, 1, 5, 3, 7680}}}

@@ -313,8 +313,8 @@ func (r *Recommendation) Caveats() []string {
 		generation := float64(r.Fleet.Group) * r.RolloutCost * float64(u.Trainers) / float64(u.Batch) // D
 		add(generation > 1, "A worker takes %.3g updates for a group, so rollouts are up to twice as many versions old "+
 			"when they arrive, which the cost does not count: smaller groups or larger batches make them fresher.", generation)
-		add(u.Way == Queue, "The split stalls least when each rollout is used once; with uneven lengths workers and trainers "+
-			"wait for each other, which the cost does not count (--sim shows how long).")
+		add(u.Way == Queue, "The split stalls least when each rollout is used once; with uneven lengths workers and "+
+			"trainers wait for each other, which the cost does not count (--sim shows how long).")
 	}
 	if s := r.Fleet.Source; s != nil {
 		add(s.OnlyBatch != "", "Only the batch was chosen: %s, which the theory does not know.", s.OnlyBatch)

@@ -208,7 +208,8 @@ func TestARecommendationHasTheBoundThatWasAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(r.Text()), " ")
-	if !strings.Contains(text, "after 50 updates at a learning rate of 0.125 (at most 0.125; theorem 3.4)") || r.Document().Bound == nil {
+	if !strings.Contains(text, "after 50 updates at a learning rate of 0.125 (at most 0.125; theorem 3.4)") ||
+		r.Document().Bound == nil {
 		t.Errorf("the text:\n%s", text)
 	}
 }

@@ -1,11 +1,11 @@
-// Package design computes how to use rollouts: each once, several times in a row, or from a buffer; in which batches, and
-// with which split of the GPUs.
+// Package design computes how to use rollouts: each once, several times in a row, or from a buffer; in which batches,
+// and with which split of the GPUs.
 //
 // [Recommend] does it all: it takes what is [Known] and a [Fleet], and returns a [Recommendation], which prints as text
 // and as JSON. Beneath it, a [Theory] has a [Profile] of noise: a [PowerLaw] or a [Table]. [Fit] makes both from
-// [Measurements] of a run. [Theory.Cost] prices a [Use] of rollouts, by an extension of [ER]'s theory of our own. Of [ER]'s
-// theory itself, [Theory.Optimum] is the best [Point], [Theory.Configure] the best [Plan] for a fleet, [Theory.Bound] the
-// bound of theorem 3.4.
+// [Measurements] of a run. [Theory.Cost] prices a [Use] of rollouts, by an extension of [ER]'s theory of our own. Of
+// [ER]'s theory itself, [Theory.Optimum] is the best [Point], [Theory.Configure] the best [Plan] for a fleet,
+// [Theory.Bound] the bound of theorem 3.4.
 //
 // Everything is a pure function. Formulas, names and errata are those of docs/METHODS.md, Theory of design ([ER] §3,
 // appendix C). Costs are in units of generating one rollout: m = training cost / rollout cost = 1/mu.

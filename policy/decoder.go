@@ -205,8 +205,8 @@ func scaleFrequency(f float64, s hf.RopeScaling) float64 {
 const masked = -1e9
 
 // attentionBias returns 0 where a query may see a key and masked elsewhere: [1 or B, 1, S, keys]. A query in slot s of
-// slots [1 or B, S] sees the slots up to s that hold tokens of its row (held [B, keys], see placement.bias). The slot of
-// a single query is the last one held.
+// slots [1 or B, S] sees the slots up to s that hold tokens of its row (held [B, keys], see placement.bias). The slot
+// of a single query is the last one held.
 func attentionBias(slots, held *Node, keys int) *Node {
 	g, rows, length := slots.Graph(), slots.Shape().Dim(0), slots.Shape().Dim(1)
 	if held != nil && length == 1 {
@@ -321,9 +321,9 @@ func softmax(x *Node) *Node {
 	return Div(e, ReduceAndKeep(e, ReduceSum, -1))
 }
 
-// Products have gradients of their own by weights, keys and values. The backend's matrix products sum over the last axis
-// of their left operand, and transpose operands that are laid out otherwise, which can take longer than the product
-// itself. These gradients transpose one operand, the smaller.
+// Products have gradients of their own by weights, keys and values. The backend's matrix products sum over the last
+// axis of their left operand, and transpose operands that are laid out otherwise, which can take longer than the
+// product itself. These gradients transpose one operand, the smaller.
 
 // queryKeyScores returns the scores [B, N, S, K] of queries [B, N, S, D] with keys [B, N, K, D].
 func (d *decoder) queryKeyScores(queries, keys *Node) *Node {

@@ -901,7 +901,8 @@ func (tr *trial) insert() {
 	if fits {
 		tr.must(err)
 		last := tr.model.items
-		if n := tr.model.insert(insertion...); len(ids) != n || ids[0] != rollout.ID(last+1) || ids[n-1] != rollout.ID(last+n) {
+		n := tr.model.insert(insertion...)
+		if len(ids) != n || ids[0] != rollout.ID(last+1) || ids[n-1] != rollout.ID(last+n) {
 			tr.t.Fatalf("%d rollouts after %d got the ids %v", n, last, ids)
 		}
 		if is, _ := json.Marshal(insertion); string(is) != string(was) {

@@ -67,7 +67,8 @@ func (d Designed) title() string {
 func (d Designed) advice() (sections []results.Section) {
 	if len(d.Ways) > 0 {
 		sections = append(sections, results.Section{Title: "The ways to use rollouts", Grids: []results.Grid{{
-			Title: "Cost for the same progress", Note: "Cost and best learning rate over those of the run, or else of the queue.",
+			Title:   "Cost for the same progress",
+			Note:    "Cost and best learning rate over those of the run, or else of the queue.",
 			Columns: design.WayColumns(), Rows: d.WayRows()}}})
 	}
 	if d.Command == "" {

@@ -82,8 +82,8 @@ func (p Pairs) AcrossBlocks(level float64) (low, high float64) {
 // 1 with too few pairs to tell, or if a value has no lower bound.
 func (p Pairs) PAbove(bound float64) float64 { return p.low.above(bound, 1) }
 
-// PBelow returns the chance of values as low as these if the true mean were bound or more. It is 1 with too few pairs to
-// tell, or if a value has no upper bound.
+// PBelow returns the chance of values as low as these if the true mean were bound or more. It is 1 with too few pairs
+// to tell, or if a value has no upper bound.
 func (p Pairs) PBelow(bound float64) float64 { return p.high.above(bound, -1) }
 
 // sample is values in blocks.
@@ -238,8 +238,8 @@ func flips(values []float64) float64 {
 // ClaimRuns is how many runs, or pairs of runs, a claim needs (docs/METHODS.md, section 7).
 const ClaimRuns = 8
 
-// Effect is a difference or a ratio over seeds: the mean, of ratios the geometric mean, and its interval at 95%. Where a
-// run never reached its target the mean may be known to one side only; then so is the interval, and the other end is
+// Effect is a difference or a ratio over seeds: the mean, of ratios the geometric mean, and its interval at 95%. Where
+// a run never reached its target the mean may be known to one side only; then so is the interval, and the other end is
 // null. Where that is so of runs of both arms the mean is null too.
 type Effect struct {
 	Seeds int    `json:"seeds"` // that have a value

@@ -137,9 +137,9 @@ func ReachOf(evals []Eval, target float64) Reach {
 	}
 }
 
-// Spent returns what a run with these evaluations, one or more, spent by a cost until it reached the target or, if it did
-// not, until its last evaluation. A run that went on would have arrived later than that: further evaluations can only
-// lower what the isotonic curve was before them.
+// Spent returns what a run with these evaluations, one or more, spent by a cost until it reached the target or, if it
+// did not, until its last evaluation. A run that went on would have arrived later than that: further evaluations can
+// only lower what the isotonic curve was before them.
 func Spent(evals []Eval, target float64, cost func(Axes) float64) (spent float64, reached bool) {
 	if at := ReachOf(evals, target); at.Reached {
 		return cost(at.At()), true
@@ -148,8 +148,8 @@ func Spent(evals []Eval, target float64, cost func(Axes) float64) (spent float64
 }
 
 // LogRatio returns the bounds of the logarithm of the ratio of two costs, a over b, from what was spent. They are equal
-// if both runs reached their target. If b did not, the ratio is at most what it is now; if a did not, at least. They are
-// NaN, no ratio, if neither did or one began there.
+// if both runs reached their target. If b did not, the ratio is at most what it is now; if a did not, at least. They
+// are NaN, no ratio, if neither did or one began there.
 func LogRatio(a, b float64, aReached, bReached bool) (low, high float64) {
 	ratio := math.Log(a / b)
 	switch {
@@ -190,13 +190,14 @@ func Level(evals []Eval) Number {
 	return Num(Isotonic(accuracies(evals))[len(evals)-1])
 }
 
-// Roughness returns the variance of a run's accuracies about a smooth curve, and the most of it that the sampling of the
-// answers can explain. Both are nothing with fewer than four evaluations, or of an unknown number of problems.
+// Roughness returns the variance of a run's accuracies about a smooth curve, and the most of it that the sampling of
+// the answers can explain. Both are nothing with fewer than four evaluations, or of an unknown number of problems.
 //
 // The variance is the mean of (y0 - 3 y1 + 3 y2 - y3)^2/20 over each four evaluations in a row: any curve that is a
-// parabola over four evaluations has none, however steep, and independent noise has its variance. An evaluation with one
-// sampled answer to each of n problems has the variance sum p_i (1 - p_i)/n^2, which is p (1 - p)/n at most and less if
-// some problems are easier than others, or if the answers of neighbouring evaluations share their random numbers.
+// parabola over four evaluations has none, however steep, and independent noise has its variance. An evaluation with
+// one sampled answer to each of n problems has the variance sum p_i (1 - p_i)/n^2, which is p (1 - p)/n at most and
+// less if some problems are easier than others, or if the answers of neighbouring evaluations share their random
+// numbers.
 func Roughness(evals []Eval) (variance, sampling Number) {
 	y, squares, binomial := accuracies(evals), 0.0, 0.0
 	for i := 3; i < len(y); i++ {

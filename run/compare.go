@@ -84,9 +84,9 @@ func (b Baseline) validate() error {
 }
 
 // leastStalling returns the split of at most as many GPUs as the pipeline has into workers and trainers, the trainers
-// dividing the batch, at which the least share of their time is idle when every batch is used as often: trainers wait for
-// W/T below mu, workers above; forward passes of corrections are part of the trainers' work. Among equals it uses the
-// most GPUs.
+// dividing the batch, at which the least share of their time is idle when every batch is used as often: trainers wait
+// for W/T below mu, workers above; forward passes of corrections are part of the trainers' work. Among equals it uses
+// the most GPUs.
 func leastStalling(p pipeline.Options) (workers, trainers int) {
 	mu := p.RolloutCost / (p.TrainingCost() * float64(max(p.BatchUpdates, 1)))
 	s := design.LeastIdle(p.Workers+p.Trainers, p.Batch, mu)

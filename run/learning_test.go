@@ -330,7 +330,8 @@ func TestTheBaselineMayHaveItsOwnBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	arm := c.BaselineArm()
-	if p := arm.Pipeline; p.Batch != 480 || p.Group != 4 || p.BatchUpdates != 3 || p.SyncRollouts != 480 || p.SyncUpdates != 3 {
+	if p := arm.Pipeline; p.Batch != 480 || p.Group != 4 || p.BatchUpdates != 3 || p.SyncRollouts != 480 ||
+		p.SyncUpdates != 3 {
 		t.Errorf("the baseline's pipeline is %+v", p.Options)
 	}
 	if arm.Budget.Compute != 160 || arm.Evaluate.Every != 8 {

@@ -19,8 +19,8 @@ func bufferSize() Study {
 				"cheaper updates. The largest N is run at (6,2) only.",
 			"The source's runs pass a peak and fall, and its best accuracies are those peaks. Where runs still rise at the " +
 				"end of their budget its claims about them are untested.",
-			fmt.Sprintf("pass@k is measured without replay and at (6,2) with N = %d, both at the base's learning rate, from samples "+
-				"at temperature 1.",
+			fmt.Sprintf("pass@k is measured without replay and at (6,2) with N = %d, both at the base's learning rate, from "+
+				"samples at temperature 1.",
 				labCapacity),
 		},
 		Pilots: func(o Options) []Pilot {

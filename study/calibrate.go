@@ -151,9 +151,9 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 	return k, nil
 }
 
-// noiseScale returns the median of the noise scales over runs, 0 if it is unknown, and what makes it doubtful. A scale of
-// more than four times the fresh rollouts is a gradient of less than half the standard deviation of its estimate. One
-// run in two must have told it.
+// noiseScale returns the median of the noise scales over runs, 0 if it is unknown, and what makes it doubtful. A scale
+// of more than four times the fresh rollouts is a gradient of less than half the standard deviation of its estimate.
+// One run in two must have told it.
 func noiseScale(runs []*results.Noise) (scale float64, doubts []string) {
 	var told []float64
 	for _, n := range runs {
@@ -170,8 +170,9 @@ func noiseScale(runs []*results.Noise) (scale float64, doubts []string) {
 
 // Source is a run as the calculator's choice begins with it.
 func Source(c run.Config) design.Source {
-	s := design.Source{Use: design.Use{Way: design.Buffer, Batch: c.Pipeline.Batch, Updates: max(1, c.Pipeline.BatchUpdates),
-		Workers: c.Pipeline.Workers, Trainers: c.Pipeline.Trainers, Capacity: cmp.Or(c.Replay.Capacity, 2*c.Pipeline.Batch)}}
+	p := c.Pipeline
+	s := design.Source{Use: design.Use{Way: design.Buffer, Batch: p.Batch, Updates: max(1, p.BatchUpdates),
+		Workers: p.Workers, Trainers: p.Trainers, Capacity: cmp.Or(c.Replay.Capacity, 2*p.Batch)}}
 	if !c.Replays() {
 		if s.Way = design.Queue; s.Updates > 1 {
 			s.Way = design.Reuse

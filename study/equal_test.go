@@ -123,7 +123,7 @@ func archivedStudy(t *testing.T, a *results.Archive) (Study, *Found) {
 // equalArms returns a study all of whose arms have the runs of one. pick(n) returns a number in [0, n), which says
 // which of its runs on a base model.
 func equalArms(f *Found, from Runs, pick func(n int) int) *Found {
-	equal := &Found{Options: f.Options}
+	equal := &Found{Options: f.Options, pilots: f.pilots}
 	for _, a := range f.Arms {
 		runs := Runs{Arm: Arm{a.Name, from.Config}}
 		for _, seed := range seedsOf(from) {

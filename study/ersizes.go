@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
@@ -45,8 +44,8 @@ func erConfig(o Options, batch int, set func(*run.Config)) run.Config {
 
 func erQueueConfig(o Options) run.Config {
 	return erConfig(o, erBatch, func(c *run.Config) {
-		*c = queueSplit().set(*c)
-		c.Replay.Sampler, c.Replay.Capacity = replay.LIFO, 2*c.Pipeline.Batch
+		asQueue(1)(c)
+		fitQueue(c)
 	})
 }
 

@@ -23,17 +23,23 @@ type fit struct {
 
 // fitRun measures a run's noise and fits the theory to it.
 func fitRun(r *results.Run) (fit, error) {
-	if r.Noise == nil { // else it is from an archive
-		if r.Dir == "" {
-			return fit{}, errors.New("its noise was not measured")
-		}
-		n, err := noise.Measure(context.Background(), r.Dir, noise.Options{})
-		if err != nil {
-			return fit{}, err
-		}
-		r.Noise = n
+	if err := measureNoise(r); err != nil {
+		return fit{}, err
 	}
 	return fitNoise(r.Noise)
+}
+
+// measureNoise measures a run's noise, unless that is known from an archive.
+func measureNoise(r *results.Run) error {
+	if r.Noise != nil {
+		return nil
+	}
+	if r.Dir == "" {
+		return errors.New("its noise was not measured")
+	}
+	n, err := noise.Measure(context.Background(), r.Dir, noise.Options{})
+	r.Noise = n
+	return err
 }
 
 // fitNoise fits the table of the measured variances, or the power law if they are a proxy.

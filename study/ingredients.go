@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/results"
 	"github.com/reprise-rl/reprise/run"
 )
@@ -79,8 +78,8 @@ func (m mixture) config(o Options, by float64) run.Config {
 		batch = 480
 	}
 	f := family{fit: func(c *run.Config) {
-		*c = queueSplit().set(*c)
-		c.Replay.Sampler, c.Replay.Capacity = replay.LIFO, 2*c.Pipeline.Batch
+		asQueue(1)(c)
+		fitQueue(c)
 		recent := c.Pipeline.Batch
 		switch {
 		case m[withRecent]:

@@ -83,8 +83,8 @@ func (c claim) chances() (holds, fails float64) {
 // untested reports whether what the claim supposes did not happen.
 func (c claim) untested() bool { return c.premise != nil && !c.premise.occurred }
 
-// chance is the p-value of a claim, both sides counted; 1 if it is untested, so that it decides nothing and counts among
-// the study's claims as before.
+// chance is the p-value of a claim, both sides counted; 1 if it is untested, so that it decides nothing and counts
+// among the study's claims as before.
 func (c claim) chance() float64 {
 	holds, fails := c.chances()
 	return min(1, 2*min(holds, fails))
@@ -278,8 +278,8 @@ func within(value, margin float64) rule {
 // intervalLevel is the level of the intervals that are printed.
 const intervalLevel = 0.95
 
-// estimate is a quantity over runs, or pairs of runs of one seed. Where a target was never reached, or where the part of
-// sampling is not known, it lies between bounds.
+// estimate is a quantity over runs, or pairs of runs of one seed. Where a target was never reached, or where the part
+// of sampling is not known, it lies between bounds.
 type estimate struct {
 	what  string // the difference
 	write format // of its values
@@ -426,7 +426,8 @@ func ratio(a, b Runs, m measure) estimate {
 	return e
 }
 
-// spent is a measure on one seed and whether it is finite: if not, it is what the run spent without reaching its target.
+// spent is a measure on one seed and whether it is finite: if not, it is what the run spent without reaching its
+// target.
 func (a Runs) spent(seed uint64, m measure) (v float64, reached bool) {
 	if v = a.on(seed, m); math.IsInf(v, 1) {
 		return m(a, atTheEnd(a, a.Seed(seed))), false
@@ -434,8 +435,8 @@ func (a Runs) spent(seed uint64, m measure) (v float64, reached bool) {
 	return v, true
 }
 
-// unsteadier is how much more arm a wavers than b, seed by seed, as a variance. Of each variance, what sampling explains
-// is only known to lie between nothing and a bound.
+// unsteadier is how much more arm a wavers than b, seed by seed, as a variance. Of each variance, what sampling
+// explains is only known to lie between nothing and a bound.
 func unsteadier(a, b Runs) estimate {
 	return betweenOf("the difference", root, func(seed uint64) (low, high float64) {
 		r, s := a.Seed(seed), b.Seed(seed)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/objective"
@@ -28,8 +30,8 @@ func (t opponentTask) tournament() Study {
 				"updates on a batch. This study gives both their best settings, and asks what a buffer adds: a plain one, and " +
 				"a recipe that keeps right answers, a few of each prompt, and draws a share of each batch from them.",
 			"Five families of configurations are tuned in the same stages: the batch (240 to 3,840 first, later half and " +
-				"twice what was chosen), each with a learning rate that goes with it, the size of groups, the weight decay, the loss, " +
-				"what the family alone can vary, and the rate; then all of them again, near what was chosen. Some trials of some " +
+				"twice what was chosen), each with a learning rate that goes with it, the size of groups, the weight decay, the " +
+				"loss, what the family alone can vary, and the rate; then all of them again, near what was chosen. Some trials of some " +
 				"families are alike, where a choice leaves an option without effect: how many differ is said below. On tasks " +
 				"other than addition every family starts from its settings there, and tunes the batch, the loss, its own options " +
 				"and the rate once. Tuning has base models and held-out problems of its own.",
@@ -595,17 +597,17 @@ func (t opponentTask) judge(f *Found) (Judgement, error) {
 			t.ratios("Compute of the recipe over that of each family", arms, computeTo),
 			t.ratios("The same by the clock of all GPUs, with rollouts of uneven lengths", long, clockTo),
 		},
-	}, results.Section{Title: "What each family chose", Text: chosen})
+	}, results.Section{Title: "What each family chose", Text: chosen}, t.predicted(f))
 }
 
 // told is what a family chose, in words.
 func (c contest) told() string {
 	config, words := c.chosen()
-	tried := make(map[string]bool)
+	var tried []run.Config
 	for _, p := range c.pilots() {
 		for _, a := range p.Arms {
-			if digest, err := a.Config.Digest(); err == nil {
-				tried[digest] = true
+			if !slices.ContainsFunc(tried, func(c run.Config) bool { return reflect.DeepEqual(c, a.Config) }) {
+				tried = append(tried, a.Config)
 			}
 		}
 	}

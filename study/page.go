@@ -106,7 +106,9 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 	var seeds []string
 	for block := range max(r.Study.Blocks, 1) {
 		first := uint64(block*blockSize) + 1
-		in := slices.DeleteFunc(r.Study.seeds(s.Seeds), func(seed uint64) bool { return (seed-1)/blockSize != first/blockSize })
+		in := slices.DeleteFunc(r.Study.seeds(s.Seeds), func(seed uint64) bool {
+			return (seed-1)/blockSize != first/blockSize
+		})
 		if n := len(in); n == 1 {
 			seeds = append(seeds, fmt.Sprint(first))
 		} else if n > 1 {
@@ -135,8 +137,8 @@ func (r Runner) facts(s *results.Study, f *Found, pool pool) []results.Fact {
 
 // intervalsFact tells what intervals and verdicts mean.
 func intervalsFact(bases int) string {
-	return fmt.Sprintf("95%% intervals of means over runs, or over pairs of runs of one seed, by the t distribution within "+
-		"base models; a claim needs %d. Verdicts by that t test and a sign-flip test, both: a study without any effect "+
+	return fmt.Sprintf("95%% intervals of means over runs, or over pairs of runs of one seed, by the t distribution "+
+		"within base models; a claim needs %d. Verdicts by that t test and a sign-flip test, both: a study without any effect "+
 		"decides a claim 1 time in %g (Holm). What is found holds for these %d base models.", results.ClaimRuns, 1/falsely,
 		bases)
 }

@@ -145,7 +145,7 @@ func FromArchive(a *results.Archive) (*results.Study, error) {
 // judge chooses what is to be chosen, carries out the study's runs, judges them, and completes study.json.
 func (r *Runner) judge(s *results.Study, pool pool) error {
 	r.ended = make(map[string]endedRun)
-	choices, err := r.choose()
+	choices, tried, err := r.runPilots()
 	if err != nil {
 		return err
 	}
@@ -153,6 +153,7 @@ func (r *Runner) judge(s *results.Study, pool pool) error {
 	if err != nil {
 		return err
 	}
+	found.pilots = tried
 	judgement, err := r.Study.Judge(found)
 	if err != nil {
 		return err
@@ -166,10 +167,10 @@ func (r *Runner) judge(s *results.Study, pool pool) error {
 	return nil
 }
 
-// choose runs the study's pilots, and tells what they chose.
-func (r *Runner) choose() ([]results.Section, error) {
+// runPilots runs the study's pilots, and tells what they chose. It returns their runs too.
+func (r *Runner) runPilots() (chosen []results.Section, tried []Runs, err error) {
 	if r.Study.Pilots == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	n := cmp.Or(r.Study.PilotRuns, bases)
 	if r.Options.Quick {
@@ -198,15 +199,16 @@ func (r *Runner) choose() ([]results.Section, error) {
 		}
 		_, found, err := r.runAll(arms, upTo(n, pilotSeed))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		tried = append(tried, found.Arms...)
 		for _, p := range pilots {
 			grid, chosen := found.choose(p)
 			r.Options.chosen[p.Name] = chosen
 			section.Grids = append(section.Grids, grid)
 		}
 	}
-	return []results.Section{section}, nil
+	return []results.Section{section}, tried, nil
 }
 
 // choose returns the arm with the highest mean of a pilot's measure, by its number, and a table of all.

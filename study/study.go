@@ -72,6 +72,8 @@ type Arm struct {
 type Found struct {
 	Options
 	Arms []Runs // in the study's order
+
+	pilots []Runs // of all stages
 }
 
 // Runs is the runs of an arm.
@@ -113,12 +115,17 @@ func (s Study) seeds(n int) (list []uint64) {
 }
 
 // Of returns the runs of an arm, which must be one of the study's.
-func (f *Found) Of(name string) Runs {
-	i := slices.IndexFunc(f.Arms, func(r Runs) bool { return r.Name == name })
+func (f *Found) Of(name string) Runs { return armOf(f.Arms, name) }
+
+// pilot returns the runs of an arm of a pilot.
+func (f *Found) pilot(name string) Runs { return armOf(f.pilots, name) }
+
+func armOf(arms []Runs, name string) Runs {
+	i := slices.IndexFunc(arms, func(r Runs) bool { return r.Name == name })
 	if i < 0 {
 		panic(fmt.Sprintf("study: no arm is called %q", name))
 	}
-	return f.Arms[i]
+	return arms[i]
 }
 
 // of returns the runs of several arms.

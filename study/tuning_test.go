@@ -15,12 +15,7 @@ func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := archives(t)
-	i := slices.IndexFunc(all, func(a *results.Archive) bool { return a.Study == "opponent" })
-	if i < 0 {
-		t.Fatal("docs/studies has no archive of opponent")
-	}
-	_, found := archivedStudy(t, all[i])
+	_, found := archivedStudy(t, archiveOf(t, "opponent"))
 	for name, config := range map[string]run.Config{"recipe": built, "queue": built.BaselineArm()} {
 		arm := found.Of(name).Arm
 		config.Task["held_out"] = labHeldOut                // of which a fifth chooses
@@ -28,16 +23,47 @@ func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 		if rate := arm.Config.Learner.LearningRate; math.Abs(config.Learner.LearningRate/rate-1) < 1e-9 {
 			config.Learner.LearningRate = rate // of a tuning that rounds
 		}
-		got, err := newJob(Arm{name, config}, 1)
-		if err != nil {
-			t.Fatal(err)
+		if got, want := digestOf(t, config), digestOf(t, arm.Config); got != want {
+			t.Errorf("%s: configs/addition.yaml has %+v, the winner is %+v", name, config, arm.Config)
 		}
-		want, err := newJob(arm, 1)
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+// archiveOf returns the committed archive of a study.
+func archiveOf(t *testing.T, name string) *results.Archive {
+	t.Helper()
+	all := archives(t)
+	i := slices.IndexFunc(all, func(a *results.Archive) bool { return a.Study == name })
+	if i < 0 {
+		t.Fatalf("docs/studies has no archive of %s", name)
+	}
+	return all[i]
+}
+
+// digestOf returns the digest of a run of a configuration with seed 1.
+func digestOf(t *testing.T, c run.Config) string {
+	t.Helper()
+	j, err := newJob(Arm{"", c}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j.digest
+}
+
+// Studies of other tasks begin with what each family chose on addition, which opponent.go states.
+func TestFamiliesBeginWithWhatTheArchivedStudyChose(t *testing.T) {
+	_, found := archivedStudy(t, archiveOf(t, "opponent"))
+	task := opponentTasks()[0]
+	task.transfer = true
+	for _, f := range families() {
+		chosen := found.Of(f.name).Config
+		stated := task.config(Options{}, f, chosen.Pipeline.Batch, chosen.Learner.LearningRate)
+		if got, want := digestOf(t, stated), digestOf(t, chosen); got != want {
+			t.Errorf("%s begins with %+v, and chose %+v", f.name, stated, chosen)
 		}
-		if got.digest != want.digest {
-			t.Errorf("%s: configs/addition.yaml has %+v, the winner is %+v", name, got.config, want.config)
+		rate := chosen.Learner.LearningRate / task.rateOf(chosen.Pipeline.Batch)
+		if math.Abs(rate/f.times-1) > 0.05 {
+			t.Errorf("%s begins with %g times the rate of its batch, and chose %.3g", f.name, f.times, rate)
 		}
 	}
 }

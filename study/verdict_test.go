@@ -254,14 +254,14 @@ func TestClaimsWhosePremiseDidNotOccurAreUntested(t *testing.T) {
 		findings []int
 		why      string
 	}{
-		{savings(), []int{5}, "accuracy wavers by more than the sampling of its answers explains, which these runs do " +
-			"not show: the root of the variance less that of sampling of \""},
+		{savings(), []int{5}, "accuracy wavers by more than the sampling of its answers explains. These runs do not " +
+			"show it: the root of the variance less that of sampling of \""},
 		{bufferSize(), []int{1}, "wavers by more"}, {pareto(), []int{1}, "wavers by more"},
 		{offPoliciness(), []int{1}, "wavers by more"}, {corrections(), []int{3}, "wavers by more"},
-		{bufferSize(), []int{2, 3, 4, 5}, "accuracy falls after a peak, which these runs do not show: the fall from the " +
+		{bufferSize(), []int{2, 3, 4, 5}, "accuracy falls after a peak. These runs do not show it: the fall from the " +
 			"third quarter of the budget to the last of \""},
 		{offPoliciness(), []int{2}, "accuracy falls after a peak"},
-		{pareto(), []int{2}, "runs crash, which these runs do not show: 0 of 24 crashed."},
+		{pareto(), []int{2}, "runs crash. These runs do not show it: 0 of 24 crashed."},
 	} {
 		for _, i := range c.findings {
 			if got := of(c.study, i); got.Verdict != results.Untested || !strings.Contains(got.Why, c.why) {

@@ -82,17 +82,29 @@ type world func(a Arm, seed uint64) behaviour
 func foundIn(s Study, o Options, w world) *Found {
 	f := &Found{Options: o}
 	for _, a := range s.Arms(o) {
-		runs := Runs{Arm: a}
-		for seed := uint64(1); seed <= uint64(o.Seeds); seed++ {
-			r := madeUp(a.Config, seed, w(a, seed))
-			if r.Summary == nil {
-				runs.Failed = append(runs.Failed, "seed: the gradient's norm is NaN")
+		f.Arms = append(f.Arms, runsIn(a, upTo(o.Seeds, 0), w))
+	}
+	if s.Pilots != nil {
+		for _, p := range s.Pilots(o) {
+			for _, a := range p.Arms {
+				f.pilots = append(f.pilots, runsIn(a, upTo(2, pilotSeed), w))
 			}
-			runs.Runs = append(runs.Runs, r)
 		}
-		f.Arms = append(f.Arms, runs)
 	}
 	return f
+}
+
+// runsIn returns the runs of an arm in a world.
+func runsIn(a Arm, seeds []uint64, w world) Runs {
+	runs := Runs{Arm: a}
+	for _, seed := range seeds {
+		r := madeUp(a.Config, seed, w(a, seed))
+		if r.Summary == nil {
+			runs.Failed = append(runs.Failed, "seed: the gradient's norm is NaN")
+		}
+		runs.Runs = append(runs.Runs, r)
+	}
+	return runs
 }
 
 // judged is the judgement on a world.

@@ -296,9 +296,9 @@ func (c *designCommand) override(k *design.Known) error {
 	return nil
 }
 
-// setCommand sets the command that trains with a recommendation, and tries whether the laboratory accepts it. It changes
-// what the recommendation is about, and what goes with that; the rest of the configuration stays. cost says that the
-// rollout cost is another than the run's.
+// setCommand sets the command that trains with a recommendation, and tries whether the laboratory accepts it. It
+// changes what the recommendation is about, and what goes with that; the rest of the configuration stays. cost says
+// that the rollout cost is another than the run's.
 func setCommand(r *design.Recommendation, base run.Config, file string, cost bool) {
 	if len(r.Unreliable) > 0 || r.Keep {
 		return
@@ -331,8 +331,9 @@ func setCommand(r *design.Recommendation, base run.Config, file string, cost boo
 	set(positive && base.Replay.PositivesPerPrompt > 0, "replay.positives_per_prompt", 0, positives)
 	set(positive && base.Replay.PositiveShare > 0, "replay.positive_share", 0, positives)
 	rate := base.Learner.LearningRate * r.Rate(source)
-	set(math.Abs(rate/base.Learner.LearningRate-1) > 0.05, "learner.learning_rate", strconv.FormatFloat(rate, 'g', 2, 64),
-		fmt.Sprintf("%.2g of the rate before: it goes with the root of the batch, and down with reuse", rate/base.Learner.LearningRate))
+	by := rate / base.Learner.LearningRate
+	set(math.Abs(by-1) > 0.05, "learner.learning_rate", strconv.FormatFloat(rate, 'g', 2, 64),
+		fmt.Sprintf("%.2g of the rate before: it goes with the root of the batch, and down with reuse", by))
 	if by := float64(p.Batch) / float64(u.Batch); by != 1 {
 		const why = "it counts in updates of a batch, and the compute stays"
 		budget, every := base.Budget, base.Evaluate.Every

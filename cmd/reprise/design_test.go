@@ -207,7 +207,8 @@ func commandFor(t *testing.T, text string, use design.Use) (*design.Recommendati
 }
 
 func TestARecommendationFromARunWithoutReplayTurnsReplayOn(t *testing.T) {
-	_, _, config := commandFor(t, "replay: {sampler: lifo, capacity: 2048}\npipeline: {mode: sync, batch: 1024, group: 8}\n",
+	_, _, config := commandFor(t,
+		"replay: {sampler: lifo, capacity: 2048}\npipeline: {mode: sync, batch: 1024, group: 8}\n",
 		design.Use{Way: design.Buffer, Batch: 1024, Updates: 1, Workers: 6, Trainers: 2, Capacity: 3000})
 	if !config.Replays() || config.Pipeline.Mode != "async" || config.Replay.Capacity != 3000 {
 		t.Errorf("the laboratory reads %+v", config)

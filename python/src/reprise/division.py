@@ -157,8 +157,8 @@ def divide(
         raise errors.Invalid(f"size: {size} with {fresh} fresh: want whole groups of group_size {unit}")
     if definition.get("positive_share"):
         raise errors.Invalid(
-            f"positive_share: {definition['positive_share']}: want 0 for draws over several parts, or draws from one part "
-            "at a time (scope own): nobody knows how many positives the others hold"
+            f"positive_share: {definition['positive_share']}: want 0 for draws over several parts, or draws from one "
+            "part at a time (scope own): nobody knows how many positives the others hold"
         )
     if fresh > size:
         raise errors.Invalid(f"fresh: {fresh}: want 0 to size, {size}")
