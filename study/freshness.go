@@ -27,7 +27,8 @@ func freshness() Study {
 				" unless the ablation changes it.",
 			"[FP] trains models of 0.5 to 7 billion parameters with REINFORCE++; here a small policy learns by GRPO, " +
 				"whose clip takes tokens that have left the behaviour policy out of the gradient. All arms of a task have the " +
-				"learning rate that was best for on-policy training.",
+				"learning rate that was best for on-policy training. [FP] also trains on CliffWalking, whose scores are " +
+				"negative, and on images: neither is here.",
 		},
 		Pilots: freshPilots, Arms: freshnessArms, Judge: judgeFreshness,
 	}

@@ -18,7 +18,8 @@ func offPolicyGRPO() Study {
 				"in the loss; (10,1) is theirs; (1,10) is DeepSeekMath's.",
 			"Additions below 100, batches of 64 prompts with 8 answers each, a KL to a reference that becomes the " +
 				"policy every 50 batches, and the same compute for all. [OG] trains models of 0.5 and 1.5 billion " +
-				"parameters on GSM8K and DeepScaleR, one seed each.",
+				"parameters on GSM8K and DeepScaleR, one seed each, with answers sampled at temperatures of 0.1 and 0.7 and " +
+				"KL coefficients of 0.1 and 0.001; here they are 1 and 0.01.",
 			"One learning rate, the best of three for (1,1), serves all arms but (1,10), whose ten updates on a batch move " +
 				"the policy ten times. It has the best of 1e-4, 2e-4 and 6e-4.",
 		},

@@ -160,8 +160,9 @@ func seedsOf(arms ...Runs) []uint64 {
 
 // All returns the studies in the order of the documentation.
 func All() []Study {
-	return append(opponents(), ingredients(), erSizes(), savings(), bufferSize(), pareto(), variants(), offPoliciness(),
-		wallTime(), sampling(), mu(), dynamics(), freshness(), prompts(), offPolicyGRPO(), corrections(), theory())
+	return append(opponents(), ingredients(), erSizes(), savings(), bufferSize(), pareto(), peaks(), variants(),
+		offPoliciness(), wallTime(), sampling(), mu(), dynamics(), freshness(), freshParts(), prompts(), offPolicyGRPO(),
+		corrections(), theory())
 }
 
 // ByName returns a study.
