@@ -50,8 +50,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )

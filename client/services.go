@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 

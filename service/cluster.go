@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay/prompts"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 

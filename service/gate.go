@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 

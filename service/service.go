@@ -56,8 +56,8 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/journal"
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout/option"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )

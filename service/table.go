@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
 

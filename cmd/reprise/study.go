@@ -12,10 +12,10 @@ import (
 	"unicode"
 
 	"github.com/reprise-rl/reprise/internal/limits"
-	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/study"
+	"github.com/reprise-rl/reprise/lab/report"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/study"
 )
 
 // studyCommand runs a named study or all of them, or lists them.

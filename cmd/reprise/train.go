@@ -12,9 +12,9 @@ import (
 	"github.com/reprise-rl/reprise/configs"
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/limits"
-	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/lab/report"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
 )
 
 // leastGarbage is more than small models need, which thus train as fast as with all of Go's garbage.

@@ -24,13 +24,13 @@ import (
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/process"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/lab/pipeline"
+	"github.com/reprise-rl/reprise/lab/report"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/sim"
+	"github.com/reprise-rl/reprise/lab/worker"
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/sim"
-	"github.com/reprise-rl/reprise/worker"
 )
 
 // upCommand runs everything on this machine, on the real clock.

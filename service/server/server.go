@@ -24,11 +24,12 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/reprise-rl/reprise/cluster"
+	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/internal/limits"
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/service/cluster"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/watch"
 )
 
@@ -226,7 +227,7 @@ const maxPageConnections = 256
 func (s *Server) servePages() {
 	pages := netutil.LimitListener(s.http, maxPageConnections)
 	s.web = &http.Server{
-		Handler:           access.Hosts(s.pages, s.http.Addr(), s.pageHosts()),
+		Handler:           hosts.Only(s.pages, s.http.Addr(), s.pageHosts()),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(),
 			slog.LevelDebug),
