@@ -181,7 +181,7 @@ func (t *table) view() TableView {
 		v.AgeDecay = inspect.AgeDecay()
 	}
 	if t.limiter != nil {
-		state := t.limiter.State(t.rollouts.ForService().Flow())
+		state := t.limiter.State(t.rollouts.ServiceView().Flow())
 		v.Limiter = &state
 	}
 	if t.Gate != nil {

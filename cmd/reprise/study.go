@@ -53,7 +53,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	}
 	whileRunning, end := context.WithCancel(ctx)
 	defer end()
-	go limits.BoundGarbage(whileRunning, leastGarbage)
+	go limits.BoundGarbage(whileRunning, minGarbage)
 	for _, s := range studies {
 		if err := c.carryOut(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)

@@ -263,13 +263,13 @@ func (u *up) newest() (engine.Weights, error) {
 	return engine.Newest(filepath.Join(u.Out, weightsDir), math.MaxInt32)
 }
 
-// mostFailures is how often in a row a process may end soon after its start, by itself, before the run is given up.
-const mostFailures = 5
+// maxFailures is how often in a row a process may end soon after its start, by itself, before the run is given up.
+const maxFailures = 5
 
 // failed returns the error of a process that cannot run, nil if there is none.
 func (u *up) failed() error {
 	for _, c := range u.started {
-		if s := c.State(); s.Failures >= mostFailures {
+		if s := c.State(); s.Failures >= maxFailures {
 			return u.gaveUp(c.Name, s.Err)
 		}
 	}

@@ -207,9 +207,9 @@ const (
 	scaleFactor = 2
 	// What the coherence is assumed to be, and the least and the most that it may be then. Pilot runs on additions are
 	// best ordered by 0.3 to 0.7 (docs/design.md).
-	leastCoherence, assumedCoherence, mostCoherence = 0.4, 0.7, 1.0
-	// mostUpdates is the most updates on a batch, and the most uses of a rollout in a buffer, that are tried.
-	mostUpdates = 8
+	minCoherence, assumedCoherence, maxCoherence = 0.4, 0.7, 1.0
+	// maxUpdates is the most updates on a batch, and the most uses of a rollout in a buffer, that are tried.
+	maxUpdates = 8
 )
 
 // possible returns the theories that the parameters leave possible, the nominal one first.
@@ -220,7 +220,7 @@ func (k Known) possible() []Theory {
 		scales = append(scales, 1./scaleFactor, scaleFactor)
 	}
 	if k.Origins.Coherence == Assumed {
-		coherences = append(coherences, leastCoherence, mostCoherence)
+		coherences = append(coherences, minCoherence, maxCoherence)
 	}
 	var list []Theory
 	for _, scale := range scales {
@@ -309,7 +309,7 @@ func (t Theory) cheapest(f Fleet, price func(Use) Priced) (ways []Priced) {
 	if f.FreeBatch && f.Batch%f.Group == 0 {
 		shared = f.Batch / f.Group // its parts are to have whole groups for each
 	}
-	for i := 1; i <= mostUpdates; i++ {
+	for i := 1; i <= maxUpdates; i++ {
 		s := LeastIdle(f.GPUs, shared, mu/float64(i))
 		way := Reuse
 		if i == 1 {
@@ -321,7 +321,7 @@ func (t Theory) cheapest(f Fleet, price func(Use) Priced) (ways []Priced) {
 	}
 	for _, trainers := range divisors(f.Batch, f.GPUs-1) {
 		s := Split{f.GPUs - trainers, trainers}
-		if mu*float64(trainers)/float64(s.Workers) > mostUpdates {
+		if mu*float64(trainers)/float64(s.Workers) > maxUpdates {
 			continue
 		}
 		try(trainers, func(b int) Use {
@@ -425,8 +425,8 @@ func (r *Recommendation) unreliable() (reasons []string) {
 	if b.Way == Queue || r.Keep {
 		return reasons
 	}
-	add(b.Way == Reuse && b.Updates == mostUpdates, "the best number of updates on a batch is at the edge of those "+
-		"tried, %d: take a smaller batch", mostUpdates)
+	add(b.Way == Reuse && b.Updates == maxUpdates, "the best number of updates on a batch is at the edge of those "+
+		"tried, %d: take a smaller batch", maxUpdates)
 	add(r.Origins.Correlation == Assumed || len(r.Doubts.Correlation) > 0, "the correlation of rollouts in a table is "+
 		"not told from 0, and what they share adds to the cost of using them more than once: measure more seeds with "+
 		"--from, or give --correlation")

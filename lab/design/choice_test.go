@@ -322,8 +322,8 @@ func TestARunIsLeftOnlyForWhatCostsLessWhateverIsNotKnown(t *testing.T) {
 		k.Coherence = coherence
 		return k.Theory().Cost(queue.Use) / k.Theory().Cost(f.Source.Use)
 	}
-	near(t, "the most that the queue may cost", queue.Most, over(leastCoherence), 1e-12)
-	near(t, "the least", queue.Least, over(mostCoherence), 1e-12)
+	near(t, "the most that the queue may cost", queue.Most, over(minCoherence), 1e-12)
+	near(t, "the least", queue.Least, over(maxCoherence), 1e-12)
 	near(t, "what it costs", queue.Relative, queue.Cost/least, 1e-12)
 	if relative, least, most := scaled(1700).Relative(queue.Use, queue.Use); relative != 1 || least != 1 || most != 1 {
 		t.Errorf("what costs the same costs %v (%v to %v)", relative, least, most)

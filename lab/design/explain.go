@@ -164,8 +164,8 @@ func (r *Recommendation) Summary() []string {
 		r.Headline() + ".",
 		fmt.Sprintf("It compares queue, reuse and buffer by (R + m B)(1 + S V), the compute for the progress of an update "+
 			"without noise: S is the noise scale, V the noise of an update that lasts (docs/METHODS.md, section 6). Ranges "+
-			"are over a measured S off by a factor of %d, and an assumed coherence of %g to %g.", scaleFactor, leastCoherence,
-			mostCoherence),
+			"are over a measured S off by a factor of %d, and an assumed coherence of %g to %g.", scaleFactor, minCoherence,
+			maxCoherence),
 	}
 }
 

@@ -19,8 +19,8 @@ const (
 	journalPages  = 8192 // a rollout in a journal: two pages at most
 )
 
-// mostParts is the most parts of a table.
-const mostParts = 256
+// maxParts is the most parts of a table.
+const maxParts = 256
 
 // planned is the share of a link, a disk and a measured rate that a topology uses: bursts and repeats have the rest.
 const planned = 0.5
@@ -98,8 +98,8 @@ func (d Demand) Validate() error {
 		"at most max_staleness + 1 (%d): what is kept would be less than a batch", d.MaxStaleness+1)
 	p.Check(d.Replicas == 1 || d.Replicas == 3 || d.Replicas == 5, "replicas", d.Replicas,
 		"1, 3 or 5: two copies of a log stand still when one is lost")
-	p.Check(d.Services == 0 || d.Services >= d.Replicas && d.Services <= mostParts, "services", d.Services,
-		"%d (a node for each replica) to %d, or 0 for as few as suffice", d.Replicas, mostParts)
+	p.Check(d.Services == 0 || d.Services >= d.Replicas && d.Services <= maxParts, "services", d.Services,
+		"%d (a node for each replica) to %d, or 0 for as few as suffice", d.Replicas, maxParts)
 	return p.Err()
 }
 
@@ -268,7 +268,7 @@ func (t *Topology) partsEach(n int) int {
 	if t.spare() == 0 {
 		return 1
 	}
-	return max(1, min(n-1, 4, mostParts/n))
+	return max(1, min(n-1, 4, maxParts/n))
 }
 
 // share returns the part of the fleet's load that a service of n carries at most, when one is lost if one may be.
@@ -283,7 +283,7 @@ func (t *Topology) place() error {
 		return !slices.ContainsFunc(list, func(r Resource) bool { return r.Total*t.share(n) > r.Limit })
 	}
 	fewest := func(list ...Resource) int {
-		for n := t.Demand.Replicas; n <= mostParts; n++ {
+		for n := t.Demand.Replicas; n <= maxParts; n++ {
 			if suffice(n, list...) {
 				return n
 			}
@@ -297,7 +297,7 @@ func (t *Topology) place() error {
 	if t.Services == 0 {
 		if t.Services = fewest(t.Resources...); t.Services == 0 {
 			return &option.Error{Key: "gpus", Value: t.Demand.GPUs, Want: fmt.Sprintf("larger nodes, fewer columns or "+
-				"less to keep: %d services do not suffice, and a table has no more parts", mostParts)}
+				"less to keep: %d services do not suffice, and a table has no more parts", maxParts)}
 		}
 	}
 	t.Parts = t.Services * t.partsEach(t.Services)
@@ -354,7 +354,7 @@ func (t *Topology) warn(tokens float64) {
 
 func (r Resource) needs() string {
 	if r.Needs == 0 {
-		return fmt.Sprintf("over %d", mostParts)
+		return fmt.Sprintf("over %d", maxParts)
 	}
 	return strconv.Itoa(r.Needs)
 }

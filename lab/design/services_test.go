@@ -96,7 +96,7 @@ func TestATopologyIsTheFewestServicesThatSuffice(t *testing.T) {
 				t.Fatalf("demand %d of seed %d: %d services, though fewer suffice: %q", i, seed, x.Services, said)
 			}
 		}
-		if x.Parts < x.Services || x.Parts%x.Services != 0 || x.Parts > mostParts || x.Services < d.Replicas {
+		if x.Parts < x.Services || x.Parts%x.Services != 0 || x.Parts > maxParts || x.Services < d.Replicas {
 			t.Fatalf("demand %d of seed %d: %d parts on %d services", i, seed, x.Parts, x.Services)
 		}
 	}

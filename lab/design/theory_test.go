@@ -148,25 +148,25 @@ func rootOf(f func(float64) float64, low, high float64) float64 {
 	return (low + high) / 2
 }
 
-// leastY minimises J over y at a given x, by nothing but values of J; both as logarithms.
-func leastY(theory Theory, logX float64) float64 {
+// minY minimises J over y at a given x, by nothing but values of J; both as logarithms.
+func minY(theory Theory, logX float64) float64 {
 	return rootOf(func(v float64) float64 {
 		return slope(func(v float64) float64 { return math.Log(theory.Objective(Point{math.Exp(logX), math.Exp(v)})) },
 			v)
 	}, -25, 25)
 }
 
-// leastX minimises min_y J over x >= 1 the same way: at the best y the derivative is the partial one.
-func leastX(theory Theory) (x, y float64) {
+// minX minimises min_y J over x >= 1 the same way: at the best y the derivative is the partial one.
+func minX(theory Theory) (x, y float64) {
 	rise := func(u float64) float64 {
-		v := leastY(theory, u)
+		v := minY(theory, u)
 		return slope(func(u float64) float64 { return math.Log(theory.Objective(Point{math.Exp(u), math.Exp(v)})) }, u)
 	}
 	u := 0.0
 	if rise(0) < 0 {
 		u = rootOf(rise, 0, 40)
 	}
-	return math.Exp(u), math.Exp(leastY(theory, u))
+	return math.Exp(u), math.Exp(minY(theory, u))
 }
 
 func randomTheory(rng *rand.Rand) Theory {
@@ -195,7 +195,7 @@ func TestClosedFormsAreTheNumericalMinimumOfRandomTheories(t *testing.T) {
 	for i := range theories {
 		theory := randomTheory(rng)
 		o := theory.Optimum()
-		x, y := leastX(theory)
+		x, y := minX(theory)
 		near(t, "x*", o.X, x, 1e-6)
 		near(t, "y*", o.Y, y, 1e-6)
 		near(t, "J", o.Objective, theory.Objective(Point{x, y}), 1e-9)

@@ -143,18 +143,18 @@ func (o Options) WithDefaults() Options {
 
 // Bounds of a schedule: a worker takes about 11 KB, and a rollout of a batch what its tokens take.
 const (
-	mostGPUs     = 1 << 16
-	mostRollouts = 1 << 20
+	maxGPUs     = 1 << 16
+	maxRollouts = 1 << 20
 )
 
 // Validate returns an [option.Error] for every option out of its range, defaults filled in.
 func (o Options) Validate() error {
 	o = o.WithDefaults()
 	var p option.Problems
-	p.Check(o.Workers >= 1 && o.Workers <= mostGPUs, "workers", o.Workers, "1 to %d", mostGPUs)
-	p.Check(o.Trainers >= 1 && o.Trainers <= mostGPUs, "trainers", o.Trainers, "1 to %d", mostGPUs)
-	p.Check(o.Group >= 1 && o.Group <= mostRollouts, "group", o.Group, "1 to %d", mostRollouts)
-	p.Check(o.Batch >= 1 && o.Batch <= mostRollouts, "batch", o.Batch, "1 to %d", mostRollouts)
+	p.Check(o.Workers >= 1 && o.Workers <= maxGPUs, "workers", o.Workers, "1 to %d", maxGPUs)
+	p.Check(o.Trainers >= 1 && o.Trainers <= maxGPUs, "trainers", o.Trainers, "1 to %d", maxGPUs)
+	p.Check(o.Group >= 1 && o.Group <= maxRollouts, "group", o.Group, "1 to %d", maxRollouts)
+	p.Check(o.Batch >= 1 && o.Batch <= maxRollouts, "batch", o.Batch, "1 to %d", maxRollouts)
 	p.Check(o.Trainers < 1 || o.Batch < 1 || o.Batch%o.Trainers == 0,
 		"batch", o.Batch, "a multiple of the %d trainers", o.Trainers)
 	p.Check(positive(o.RolloutCost), "rollout_cost", o.RolloutCost, "a finite number above 0")

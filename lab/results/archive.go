@@ -146,8 +146,8 @@ func WriteArchive(path string, a *Archive) error {
 
 // What an archive may hold: bytes of text, and runs of an arm.
 const (
-	mostArchive = 1 << 30
-	mostSeeds   = 1 << 16
+	maxArchive = 1 << 30
+	maxSeeds   = 1 << 16
 )
 
 // ReadArchive reads runs.json.gz.
@@ -160,7 +160,7 @@ func ReadArchive(path string) (*Archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: want the %s of a study", path, err, ArchiveFile)
 	}
-	text, err := io.ReadAll(io.LimitReader(z, mostArchive))
+	text, err := io.ReadAll(io.LimitReader(z, maxArchive))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -171,8 +171,8 @@ func ReadArchive(path string) (*Archive, error) {
 	if a.Format != Format {
 		return nil, fmt.Errorf("%s: format: %d: want %d: %w", path, a.Format, Format, errFormat)
 	}
-	if a.Seeds < 1 || a.Seeds > mostSeeds {
-		return nil, fmt.Errorf("%s: seeds: %d: want 1 to %d", path, a.Seeds, mostSeeds)
+	if a.Seeds < 1 || a.Seeds > maxSeeds {
+		return nil, fmt.Errorf("%s: seeds: %d: want 1 to %d", path, a.Seeds, maxSeeds)
 	}
 	for digest, c := range a.Runs {
 		if c == nil {

@@ -97,7 +97,7 @@ func (t *liveTable) prepare(ctx context.Context, c Config, begins bool) error {
 		}
 	}
 	definition := wire.Table{Name: t.Name(), Options: t.options, Gate: c.gate()}
-	definition.GroupSize, definition.LeaseSeconds = c.Pipeline.Group, longestUpdate
+	definition.GroupSize, definition.LeaseSeconds = c.Pipeline.Group, maxUpdate
 	if _, err := t.client.Create(ctx, definition); err != nil {
 		if errors.Is(err, wire.ErrExists) {
 			return fmt.Errorf("%w: name another table in --buffer, or replace it by --force", err)
@@ -114,8 +114,8 @@ func (t *liveTable) prepare(ctx context.Context, c Config, begins bool) error {
 	return errors.Join(c.remote.requireUnused(stats), c.remote.requireJournal(stats))
 }
 
-// longestUpdate is for how many seconds the trainer may hold a batch. A trainer that dies gives it back at once.
-const longestUpdate = 24 * 3600
+// maxUpdate is for how many seconds the trainer may hold a batch. A trainer that dies gives it back at once.
+const maxUpdate = 24 * 3600
 
 // gate returns how far workers may run ahead of the trainer, nil if nothing bounds that but the table's room.
 func (c Config) gate() *wire.Gate {
@@ -126,12 +126,12 @@ func (c Config) gate() *wire.Gate {
 	if c.Replays() {
 		perUpdate = c.pipelineOptions().WithDefaults().NewPerUpdate()
 	}
-	return &wire.Gate{RolloutsPerUpdate: perUpdate, MaxStaleness: *c.Live.MaxStaleness, GrantSeconds: longestGroup}
+	return &wire.Gate{RolloutsPerUpdate: perUpdate, MaxStaleness: *c.Live.MaxStaleness, GrantSeconds: maxGroup}
 }
 
-// longestGroup is for how many seconds the gate counts a group as under way that never comes, as when its worker was
+// maxGroup is for how many seconds the gate counts a group as under way that never comes, as when its worker was
 // killed. A group that takes longer counts when it is inserted.
-const longestGroup = 120
+const maxGroup = 120
 
 // Sample leases a batch, and waits for it. Insert, Report, Advance and Len are the client's.
 func (t *liveTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {

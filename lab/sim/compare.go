@@ -25,7 +25,7 @@ import (
 // Limits of a comparison.
 const (
 	MostRollouts = 1_000_000_000
-	mostUses     = 5e9 // draws of the buffer's trainers: ten minutes of a core and more
+	maxUses      = 5e9 // draws of the buffer's trainers: ten minutes of a core and more
 )
 
 // Comparison is one schedule with both queues and with a replay buffer, side by side. Times are in units of training on
@@ -261,7 +261,7 @@ func (c *comparer) checkLength() error {
 	perUpdate := c.perTime() * c.updateTime()
 	least := 8 * max(float64(o.Batch), float64(o.Group)*float64(o.Workers), math.Ceil(perUpdate))
 	uses := float64(c.Rollouts) * float64(o.Batch) / perUpdate
-	most := math.Floor(mostUses * perUpdate / float64(o.Batch) * (1 + 1e-12))
+	most := math.Floor(maxUses * perUpdate / float64(o.Batch) * (1 + 1e-12))
 	switch {
 	case least > MostRollouts:
 		return refuse("workers", o.Workers, "fewer, or shorter updates: eight groups of each worker and the "+
@@ -272,7 +272,7 @@ func (c *comparer) checkLength() error {
 	case most < least:
 		return refuse("trainers", o.Trainers, "fewer, or more than %s, which make %.3g rollouts in an update: each "+
 			"would be used too often to show more than the beginning", words.Plural(o.Workers, "worker"), perUpdate)
-	case uses > mostUses:
+	case uses > maxUses:
 		return refuse("rollouts", c.Rollouts, "at most %.0f: the buffer's trainers use each %.4g times, which takes "+
 			"too long",
 			most, uses/float64(c.Rollouts))

@@ -185,7 +185,7 @@ func (p *Parts) sampleAll(ctx context.Context, req rollout.Request, trainer int)
 	totals := make([]split.Totals, len(p.tables))
 	for i, t := range p.tables {
 		if i != p.lost {
-			totals[i] = t.ForService().Totals(0)
+			totals[i] = t.ServiceView().Totals(0)
 		}
 	}
 	random := rollout.Stream(p.options.Seed, "sim/parts/draw", p.draws)

@@ -114,8 +114,8 @@ func distributionSection(title string, arms []Runs) results.Section {
 	return section
 }
 
-// mostBins is how many points of a distribution are drawn. Wider distributions are drawn in bins.
-const mostBins = 60
+// maxBins is how many points of a distribution are drawn. Wider distributions are drawn in bins.
+const maxBins = 60
 
 // shares is the distribution of an arm's runs together: the share per unit, in bins of whole numbers.
 func shares(a Runs, d distribution) results.Curve {
@@ -134,7 +134,7 @@ func shares(a Runs, d distribution) results.Curve {
 	if total == 0 {
 		return c
 	}
-	width := highest/mostBins + 1
+	width := highest/maxBins + 1
 	for from := uint64(0); from <= highest; from += width {
 		var n float64
 		for v := from; v < from+width; v++ {

@@ -21,7 +21,7 @@ func TestHistogramsAreDrawnAsShares(t *testing.T) {
 	for _, p := range c.At {
 		sum += p.Y.Float() * width
 	}
-	if len(c.At) > mostBins || math.Abs(sum-1) > 1e-9 {
+	if len(c.At) > maxBins || math.Abs(sum-1) > 1e-9 {
 		t.Errorf("%d bins whose shares sum to %v", len(c.At), sum)
 	}
 	if got := histogramMedian(results.Histogram{{2, 3}, {5, 1}, {9, 3}}); got.Float() != 5 {

@@ -118,7 +118,7 @@ func TestAClaimOfSeveralPartsNeedsAllOfThemOrMost(t *testing.T) {
 	}
 }
 
-// Of many claims each must be surer; checks are not counted, and what cannot be told names the effect that would have
+// Of many claims each must be surer; checks are not counted, and what is inconclusive names the effect that would have
 // shown.
 func TestTheClaimsOfAStudyAreDecidedTogether(t *testing.T) {
 	// Twelve values of mean 0.5 and deviation 0.6: sure of one claim, not of twenty.

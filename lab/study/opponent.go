@@ -278,13 +278,13 @@ func (c contest) pilots() []Pilot {
 	stages := append(first, []stage{
 		{"loss", as(c.task.losses()...)},
 		{"the family's own", as(c.family.own...)},
-		{"rate", as(timesRate(leastRate, 0.7, 1.4, mostRate)...)},
+		{"rate", as(timesRate(minRate, 0.7, 1.4, maxRate)...)},
 		{"beyond", func(chosen Arm) []variant {
 			switch {
-			case strings.HasSuffix(chosen.Name, timesRateName(leastRate)):
-				return timesRate(leastRate, 0.7)
-			case strings.HasSuffix(chosen.Name, timesRateName(mostRate)):
-				return timesRate(1.4, mostRate)
+			case strings.HasSuffix(chosen.Name, timesRateName(minRate)):
+				return timesRate(minRate, 0.7)
+			case strings.HasSuffix(chosen.Name, timesRateName(maxRate)):
+				return timesRate(1.4, maxRate)
 			}
 			return nil
 		}},
@@ -302,7 +302,7 @@ func (c contest) pilots() []Pilot {
 				d := cmp.Or(chosen.Config.Learner.WeightDecay, 0.5)
 				return weightDecays(d/2, 2*d)
 			}},
-			{"rate again", as(timesRate(leastRate, 0.7, 1.4, mostRate)...)},
+			{"rate again", as(timesRate(minRate, 0.7, 1.4, maxRate)...)},
 			{"batch once more", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
 		}...)
 	}
@@ -327,7 +327,7 @@ func (c contest) pilots() []Pilot {
 }
 
 // Rates are tried from half of the one before to twice that, and once more beyond an edge that was chosen.
-const leastRate, mostRate = 0.5, 2
+const minRate, maxRate = 0.5, 2
 
 func timesRateName(by float64) string { return fmt.Sprintf("rate × %g", by) }
 
@@ -461,7 +461,7 @@ func (c contest) atEdge() string {
 		}
 	}
 	var edges []string
-	if strings.HasSuffix(last, timesRateName(leastRate)) || strings.HasSuffix(last, timesRateName(mostRate)) {
+	if strings.HasSuffix(last, timesRateName(minRate)) || strings.HasSuffix(last, timesRateName(maxRate)) {
 		edges = append(edges, fmt.Sprintf("the rate %.2g", config.Learner.LearningRate))
 	}
 	for _, k := range []struct {

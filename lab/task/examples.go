@@ -33,7 +33,7 @@ const between = "\n\n"
 const (
 	examplesSeed = 0x7265707269736578
 	examplesLook = 64 // training prompts whose common beginning ends a completion
-	longestStop  = 24 // characters of that
+	maxStop      = 24 // characters of that
 )
 
 // NewExamples returns the examples that a task's settings ask for, nil for none. The task must have all its training
@@ -84,7 +84,7 @@ func NewExamples(t Task) (*Examples, error) {
 func commonPrefix(a, b string) string {
 	x, y := []rune(a), []rune(b)
 	n := 0
-	for n < min(len(x), len(y), longestStop) && x[n] == y[n] && x[n] != '\n' {
+	for n < min(len(x), len(y), maxStop) && x[n] == y[n] && x[n] != '\n' {
 		n++
 	}
 	return string(x[:n])

@@ -137,18 +137,18 @@ func (m *member) withdraw() {
 
 const (
 	shortestPause = 50 * time.Millisecond
-	longestPause  = 5 * time.Second
-	mostRefusals  = 5  // of a request, or of a load
-	mostErrors    = 20 // of a request in a row that are no refusals: they take minutes
+	maxPause      = 5 * time.Second
+	maxRefusals   = 5  // of a request, or of a load
+	maxErrors     = 20 // of a request in a row that are no refusals: they take minutes
 	healthEvery   = 10 * time.Second
 	healthTimeout = 30 * time.Second
-	mostUnhealthy = 2           // answers in a row after which an engine that is busy is withdrawn
+	maxUnhealthy  = 2           // answers in a row after which an engine that is busy is withdrawn
 	settled       = time.Second // an engine that was ready for less is tried less often
 )
 
 // pause waits for an attempt after the first, twice as long each time.
 func pause(ctx context.Context, attempt int) error {
-	return sleep(ctx, min(shortestPause<<min(attempt, 10), longestPause))
+	return sleep(ctx, min(shortestPause<<min(attempt, 10), maxPause))
 }
 
 // generate makes a request of any engine, and repeats it while engines fail. Only the answer counts that it returns.
@@ -174,7 +174,7 @@ func (p *pool) generate(ctx context.Context, r engine.Request) ([]engine.Complet
 		default:
 			continue // take waits until an engine is ready
 		}
-		if refused == mostRefusals || failed == mostErrors {
+		if refused == maxRefusals || failed == maxErrors {
 			return nil, fmt.Errorf("%s: %w", words.Plural(refused+failed, "attempt"), err)
 		}
 		if err := pause(ctx, refused+failed); err != nil {
@@ -208,14 +208,14 @@ func (p *pool) complete(
 	for i := range list {
 		if c := &list[i]; c.Finish == engine.Aborted {
 			continued++
-			all.Go(func() error { return p.goOn(ctx, prompt, c, s) })
+			all.Go(func() error { return p.finish(ctx, prompt, c, s) })
 		}
 	}
 	return list, continued, all.Wait()
 }
 
-// goOn continues a completion until it ends.
-func (p *pool) goOn(ctx context.Context, prompt []int32, c *engine.Completion, s engine.Sampling) error {
+// finish continues a completion until it ends.
+func (p *pool) finish(ctx context.Context, prompt []int32, c *engine.Completion, s engine.Sampling) error {
 	for empty := 0; c.Finish == engine.Aborted; {
 		rest := s
 		if rest.MaxTokens = s.MaxTokens - len(c.Tokens); rest.MaxTokens == 0 {
@@ -240,9 +240,9 @@ func (p *pool) goOn(ctx context.Context, prompt []int32, c *engine.Completion, s
 	return nil
 }
 
-// tend keeps one engine: it finds out what the engine gives, has it take the newest weights, and waits until they
-// change or a request finds the engine unavailable. An error is of an engine that cannot be used.
-func (p *pool) tend(
+// manage looks after one engine: it finds out what the engine gives, has it take the newest weights, and waits until
+// they change or a request finds the engine unavailable. It returns an error if the engine cannot be used.
+func (p *pool) manage(
 	ctx context.Context, m *member, probe func(context.Context, engine.Engine) (*engine.Report, error),
 ) error {
 	for attempt, known := 0, false; !known; attempt++ {
@@ -278,7 +278,7 @@ func (p *pool) tend(
 				failures = 0
 				continue
 			}
-		} else if errors.Is(err, errLoad) && failures >= mostRefusals {
+		} else if errors.Is(err, errLoad) && failures >= maxRefusals {
 			return fmt.Errorf("%s: %w", words.Plural(failures, "attempt"), err)
 		}
 		p.mu.Lock()
@@ -364,7 +364,7 @@ func (p *pool) attend(ctx context.Context, m *member) (ready bool) {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		if unhealthy++; unhealthy == mostUnhealthy {
+		if unhealthy++; unhealthy == maxUnhealthy {
 			p.log.Warn("an engine does not answer; its requests go to others until it is healthy", "engine", m.stats.Engine,
 				"error", err)
 			m.withdraw()
@@ -373,7 +373,7 @@ func (p *pool) attend(ctx context.Context, m *member) (ready bool) {
 	return m.ready
 }
 
-// use has all engines take a version of the weights, if it is newer than theirs.
+// use gives all engines a version of the weights, if it is newer than theirs.
 func (p *pool) use(w engine.Weights) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -47,7 +47,7 @@ func during(t *testing.T, test func(ctx context.Context, p *pool), engines ...en
 		close(p.looked)
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, m := range p.members {
-			go p.tend(ctx, m, func(context.Context, engine.Engine) (*engine.Report, error) { return &engine.Report{}, nil })
+			go p.manage(ctx, m, func(context.Context, engine.Engine) (*engine.Report, error) { return &engine.Report{}, nil })
 		}
 		synctest.Wait()
 		test(ctx, p)
@@ -98,7 +98,7 @@ func TestRequestsOfAnEngineThatHangsGoElsewhere(t *testing.T) {
 		if _, err := p.generate(ctx, engine.Request{N: 1}); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took > mostUnhealthy*(healthEvery+healthTimeout) {
+		if took := time.Since(began); took > maxUnhealthy*(healthEvery+healthTimeout) {
 			t.Errorf("beside another engine the request has taken %v", took)
 		}
 		if s := p.stats(); s[0].Ready || s[0].Failures != 1 || s[1].Completions != 1 {

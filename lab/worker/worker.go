@@ -156,7 +156,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer task.Open(w.task)()
 	all, ctx := errgroup.WithContext(ctx)
 	for _, m := range w.pool.members {
-		all.Go(func() error { return w.pool.tend(ctx, m, w.probe) })
+		all.Go(func() error { return w.pool.manage(ctx, m, w.probe) })
 	}
 	began := time.Now()
 	tick := func() { w.update(func(s *Stats) { s.Seconds = time.Since(began).Seconds() }) }
@@ -302,7 +302,7 @@ func (w *Worker) run(ctx context.Context, j job, generated func()) error {
 	defer w.update(func(s *Stats) { s.Inserting-- })
 	began = time.Now()
 	defer func() { w.update(func(s *Stats) { s.InsertSeconds += time.Since(began).Seconds() }) }()
-	ctx, stop := lasting(ctx)
+	ctx, stop := withGrace(ctx)
 	defer stop()
 	if w.options.OldestFirst {
 		select {
@@ -317,8 +317,8 @@ func (w *Worker) run(ctx context.Context, j job, generated func()) error {
 // leaving is how long finished groups may take to enter once the worker has to end.
 const leaving = 10 * time.Second
 
-// lasting returns a context that ends a while after another.
-func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
+// withGrace returns a context that ends a while after another.
+func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
@@ -357,8 +357,8 @@ func (w *Worker) giveBack(ctx context.Context, j job, err error) error {
 	return ended(ctx, err)
 }
 
-// longestAhead is how long a group waits for a table that has not reached its version.
-const longestAhead = time.Minute
+// maxAhead is how long a group waits for a table that has not reached its version.
+const maxAhead = time.Minute
 
 // insert puts a group into the table, once, however long the service takes.
 func (w *Worker) insert(ctx context.Context, j job, group []*rollout.Rollout) error {
@@ -369,7 +369,7 @@ func (w *Worker) insert(ctx context.Context, j job, group []*rollout.Rollout) er
 		case err == nil:
 			w.count(group, answer)
 			return nil
-		case errors.Is(err, rollout.ErrAhead) && time.Since(began) < longestAhead:
+		case errors.Is(err, rollout.ErrAhead) && time.Since(began) < maxAhead:
 			if !warned { // the engine had its weights before the table heard of them
 				warned = true
 				w.log.Warn("waiting until the table has the version of these rollouts", "error", err)
@@ -379,7 +379,7 @@ func (w *Worker) insert(ctx context.Context, j job, group []*rollout.Rollout) er
 			}
 		case errors.Is(err, rollout.ErrAhead):
 			return fmt.Errorf("for %v: %w: are the engine's weights of another run? start it with those of this run, or "+
-				"advance the table", longestAhead, err)
+				"advance the table", maxAhead, err)
 		default:
 			return w.giveBack(ctx, j, err)
 		}

@@ -101,14 +101,14 @@ type Node struct {
 
 	stopBeating func() // for good, and waits until it has; otherwise a node that leaves would come back
 
-	mu       sync.Mutex
-	states   jetstream.Stream // nil: not found yet
-	state    state            // as of the last look; never changed in place
-	sequence uint64           // of the state
-	looked   time.Time        // when the state was last read
-	heard    map[string]time.Time
-	owned    map[string]*ownership
-	passing  map[string]bool // tables that are given to another node just now
+	mu          sync.Mutex
+	states      jetstream.Stream // nil: not found yet
+	state       state            // as of the last look; never changed in place
+	sequence    uint64           // of the state
+	looked      time.Time        // when the state was last read
+	heard       map[string]time.Time
+	owned       map[string]*ownership
+	handingOver map[string]bool // tables that are given to another node just now
 
 	// Only for the goroutine that beats.
 	session uint64
@@ -154,7 +154,7 @@ func New(o Options) (*Node, error) {
 	n := &Node{
 		options: o, log: o.Logger, began: time.Now(), wake: make(chan struct{}, 1),
 		heard: make(map[string]time.Time), owned: make(map[string]*ownership), seen: make(map[string]sighting),
-		passing: make(map[string]bool), pause: sweepTime,
+		handingOver: make(map[string]bool), pause: sweepTime,
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n, nil
@@ -498,7 +498,7 @@ func (n *Node) reconcile() {
 	n.close(gone, errLost)
 	n.mu.Lock()
 	for table, p := range s.Tables {
-		if mine(p) && n.owned[table] == nil && !n.passing[table] {
+		if mine(p) && n.owned[table] == nil && !n.handingOver[table] {
 			n.own(table, p.Log)
 			n.settled = time.Now()
 		}
@@ -582,11 +582,11 @@ func (n *Node) pass(table, log string, why error) {
 	n.running.Go(func() {
 		n.mu.Lock()
 		o := n.owned[table]
-		n.passing[table] = true
+		n.handingOver[table] = true
 		n.mu.Unlock()
 		defer func() {
 			n.mu.Lock()
-			delete(n.passing, table)
+			delete(n.handingOver, table)
 			n.mu.Unlock()
 			n.lookNow()
 		}()

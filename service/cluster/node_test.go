@@ -67,7 +67,7 @@ func (h *tables) Close(name string) {
 
 func (h *tables) Counts(name string) (c wire.Counts) {
 	if s := h.get(name); s != nil {
-		c.Present = s.ForService().Flow().Present
+		c.Present = s.ServiceView().Flow().Present
 	}
 	return c
 }
@@ -195,7 +195,7 @@ func (c *trio) insert(name string, i int) time.Duration {
 	began := time.Now()
 	for time.Since(began) < time.Minute {
 		at, s := c.owner(name)
-		_, err := s.ForService().InsertOnce(context.Background(), fmt.Sprint(i), aGroup(i))
+		_, err := s.ServiceView().InsertOnce(context.Background(), fmt.Sprint(i), aGroup(i))
 		if err == nil {
 			err = s.journal.Commit(context.Background())
 		}
@@ -213,8 +213,8 @@ func (c *trio) insert(name string, i int) time.Duration {
 // prompts returns how often each group is in a table.
 func (s *served) prompts() map[string]int {
 	counts := make(map[string]int)
-	s.ForJournal().Track() // the next cut holds everything
-	for _, k := range s.ForJournal().Cut().Inserted {
+	s.JournalView().Track() // the next cut holds everything
+	for _, k := range s.JournalView().Cut().Inserted {
 		counts[k.Rollout.PromptID]++
 	}
 	return counts

@@ -95,7 +95,7 @@ func recoverChild(t *testing.T, o Options, mode Sync, kind string, p *promises) 
 		if last-first > 4*90_000 {
 			continue // too many came since for it to be remembered
 		}
-		ids, err := table.ForService().InsertOnce(ctx, batch, childBatch(batch))
+		ids, err := table.ServiceView().InsertOnce(ctx, batch, childBatch(batch))
 		if err != nil || ids[0] != first {
 			t.Fatalf("batch %s again got %v, %v, at first %d", batch, ids, err, first)
 		}
@@ -229,7 +229,7 @@ func makeAnew(path string) {
 	check(err)
 	var j *Journal
 	for i := range 5 {
-		ids, err := table.ForService().InsertOnce(ctx, fmt.Sprint("anew-", i), childBatch(fmt.Sprint("anew-", i)))
+		ids, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint("anew-", i), childBatch(fmt.Sprint("anew-", i)))
 		check(err)
 		if i == 0 {
 			j, err = Create(Options{Path: path, Sync: Always}, nil, table)
@@ -255,7 +255,7 @@ func say(format string, args ...any) {
 }
 
 func childInsert(j *Journal, table *replay.Table, batch string) {
-	ids, err := table.ForService().InsertOnce(ctx, batch, childBatch(batch))
+	ids, err := table.ServiceView().InsertOnce(ctx, batch, childBatch(batch))
 	if errors.Is(err, rollout.ErrFull) {
 		time.Sleep(time.Millisecond)
 		return

@@ -273,9 +273,9 @@ func TestSalvageSavesTheRestOfADamagedJournal(t *testing.T) {
 				t.Fatalf("%s: rollout %d came back as %+v", what, h.ID, h)
 			}
 		}
-		if recovery.Lost+table.ForService().Flow().Present != 400 && !stateLost(report) ||
-			table.ForService().Flow().Present < 300 {
-			t.Fatalf("%s: %d rollouts and %d lost of 400\n%s", what, table.ForService().Flow().Present,
+		if recovery.Lost+table.ServiceView().Flow().Present != 400 && !stateLost(report) ||
+			table.ServiceView().Flow().Present < 300 {
+			t.Fatalf("%s: %d rollouts and %d lost of 400\n%s", what, table.ServiceView().Flow().Present,
 				recovery.Lost, report)
 		}
 		if recovery.Lost > 0 {
@@ -316,8 +316,8 @@ func TestSalvageFindsTheDefinitionOnAnOlderPage(t *testing.T) {
 		t.Fatalf("%v\n%s", err, report)
 	}
 	j, table, recovery := reopen(t, Options{Path: to, Sync: Off}, kind)
-	if table.ForService().Flow().Present != 400 || recovery.Lost != 0 {
-		t.Errorf("%d rollouts came back, %d lost: only the definition was damaged", table.ForService().Flow().Present,
+	if table.ServiceView().Flow().Present != 400 || recovery.Lost != 0 {
+		t.Errorf("%d rollouts came back, %d lost: only the definition was damaged", table.ServiceView().Flow().Present,
 			recovery.Lost)
 	}
 	must(t, j.Close())
@@ -349,8 +349,8 @@ func TestSalvageFindsRolloutsWithoutTheRoot(t *testing.T) {
 		}
 		j, table, _ := reopen(t, Options{Path: to, Sync: Off}, kind)
 		balanced(t, table)
-		if table.ForService().Flow().Present < 350 {
-			t.Errorf("%s lost: %d rollouts came back\n%s", what, table.ForService().Flow().Present, report)
+		if table.ServiceView().Flow().Present < 350 {
+			t.Errorf("%s lost: %d rollouts came back\n%s", what, table.ServiceView().Flow().Present, report)
 		}
 		must(t, j.Close())
 	}
@@ -492,8 +492,8 @@ func TestSalvageDoesNotReviveConsumedRollouts(t *testing.T) {
 		t.Errorf("nothing was found beside the tree: %s", report)
 	}
 	_, again, recovery := reopenAndClose(t, Options{Path: from + ".to"}, kind)
-	if again.ForService().Flow().Present != 120 || recovery.Lost != 0 || again.Inspect().Held()[0].ID != 81 {
-		t.Errorf("%d rollouts came back, the first is %d: %s", again.ForService().Flow().Present,
+	if again.ServiceView().Flow().Present != 120 || recovery.Lost != 0 || again.Inspect().Held()[0].ID != 81 {
+		t.Errorf("%d rollouts came back, the first is %d: %s", again.ServiceView().Flow().Present,
 			again.Inspect().Held()[0].ID, recovery)
 	}
 }
@@ -550,9 +550,9 @@ func FuzzFile(f *testing.F) {
 // FuzzRecord decodes arbitrary records.
 func FuzzRecord(f *testing.F) {
 	u := newUser(f, replay.Options{Capacity: 4}, 1)
-	u.table.ForJournal().Track()
+	u.table.JournalView().Track()
 	u.insert()
-	entries, err := encodeRollouts(newArena(), u.table.ForJournal().Cut().Inserted, true)
+	entries, err := encodeRollouts(newArena(), u.table.JournalView().Cut().Inserted, true)
 	must(f, err)
 	for _, en := range entries {
 		f.Add(en.key, en.record)

@@ -25,7 +25,7 @@ func Example() {
 	fmt.Println(err)
 	ctx := context.Background()
 	r := rollout.New("", []int32{1}, rollout.Completion{Tokens: []int32{2}, Logprobs: []float32{-0.5}, Reward: 1})
-	ids, _ := table.ForService().InsertOnce(ctx, "batch 1", rollout.Group{Rollouts: []*rollout.Rollout{r}})
+	ids, _ := table.ServiceView().InsertOnce(ctx, "batch 1", rollout.Group{Rollouts: []*rollout.Rollout{r}})
 	fmt.Println(j.Commit(ctx), ids) // on disk: tell the client
 	fmt.Println(j.Close())
 
@@ -34,7 +34,7 @@ func Example() {
 		fmt.Printf("the definition is %q\n", definition)
 		return replay.New(replay.Options{Capacity: 100})
 	})
-	fmt.Println(err, recovery.Rollouts, table.ForService().Flow().Present)
+	fmt.Println(err, recovery.Rollouts, table.ServiceView().Flow().Present)
 	fmt.Println(j.Close())
 	report, err := journal.Verify(o.Path)
 	fmt.Println(err, report.Whole())

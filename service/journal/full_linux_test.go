@@ -131,7 +131,7 @@ func TestAttackCallersOutlastAFullDisk(t *testing.T) {
 			defer ended.Add(1)
 			for i := range batches {
 				name := fmt.Sprint(client, "-", i)
-				_, err := table.ForService().InsertOnce(ctx, name, aGroup(rollout.Stream(1, name, 0), 4, 500, 0))
+				_, err := table.ServiceView().InsertOnce(ctx, name, aGroup(rollout.Stream(1, name, 0), 4, 500, 0))
 				if err != nil {
 					t.Error(err)
 				}

@@ -197,7 +197,7 @@ func (u *user) insert() {
 	}
 	u.next++
 	g := aGroup(u.random, n, 2+u.random.IntN(40), max(0, u.table.Version()-rollout.Version(u.random.IntN(2))))
-	if _, err := u.table.ForService().InsertOnce(ctx, strconv.Itoa(u.next), g); err != nil &&
+	if _, err := u.table.ServiceView().InsertOnce(ctx, strconv.Itoa(u.next), g); err != nil &&
 		!errors.Is(err, rollout.ErrFull) {
 		u.t.Fatal(err)
 	}

@@ -197,7 +197,7 @@ func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 		return nil, fmt.Errorf("creating the journal %s: %w: open it, or give another path", o.Path, os.ErrExist)
 	}
 	j := newJournal(o, definition, t)
-	t.ForJournal().Track()
+	t.JournalView().Track()
 	b, err := j.cut(nil)
 	if err != nil {
 		return nil, err
@@ -421,8 +421,8 @@ type Latency struct {
 
 // Latencies double from 128 us to 8.4 s. The last is unbounded.
 const (
-	leastLatency = 128 * time.Microsecond
-	latencies    = 18
+	minLatency = 128 * time.Microsecond
+	latencies  = 18
 )
 
 // Stats returns the counts.
@@ -463,7 +463,7 @@ func (c *counters) add(batches []*batch, took time.Duration) {
 	st.WriteTime += took
 	st.LastWrite = time.Now()
 	i := 0
-	for limit := leastLatency; took > limit && i < latencies-1; limit *= 2 {
+	for limit := minLatency; took > limit && i < latencies-1; limit *= 2 {
 		i++
 	}
 	c.counts[i]++
@@ -474,7 +474,7 @@ func (c *counters) snapshot() Stats {
 	defer c.mu.Unlock()
 	st := c.stats
 	st.Pending = int(c.waiting.Load())
-	limit := leastLatency
+	limit := minLatency
 	for i, n := range c.counts {
 		if i == latencies-1 {
 			limit = 0

@@ -48,9 +48,9 @@ func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
 				var recovery *Recovery
 				j, u.table, recovery = reopen(t, o, u.o)
 				sameTables(t, want, u.table)
-				if recovery.Rollouts != want.ForService().Flow().Present || int(recovery.Returned) < leases {
+				if recovery.Rollouts != want.ServiceView().Flow().Present || int(recovery.Returned) < leases {
 					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases,
-						want.ForService().Flow().Present)
+						want.ServiceView().Flow().Present)
 				}
 				u.leases = nil
 			}
@@ -72,17 +72,17 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	u := newUser(t, kind, 1)
 	j := create(t, o, u.table)
 	g := aGroup(u.random, 3, 4, 0)
-	ids, err := u.table.ForService().InsertOnce(ctx, "one", g)
+	ids, err := u.table.ServiceView().InsertOnce(ctx, "one", g)
 	must(t, err)
 	must(t, j.Close())
 	j, table, recovery := reopen(t, o, kind)
-	again, err := table.ForService().InsertOnce(ctx, "one", g)
-	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.ForService().Flow().Present != 3 ||
+	again, err := table.ServiceView().InsertOnce(ctx, "one", g)
+	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.ServiceView().Flow().Present != 3 ||
 		recovery.Requests != 1 {
 		t.Errorf("the same insertion got %v and then %v, %v; the table holds %d; %s", ids, again, err,
-			table.ForService().Flow().Present, recovery)
+			table.ServiceView().Flow().Present, recovery)
 	}
-	_, err = table.ForService().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	_, err = table.ServiceView().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
 	if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), `batch_id: "one": it was used`) {
 		t.Errorf("other contents under the id of before the close: %v", err)
 	}
@@ -150,7 +150,7 @@ func TestOnlyTheLatestInsertionsAreRemembered(t *testing.T) {
 	j := create(t, o, table)
 	g := aGroup(random, 1, 2, 0)
 	for i := range 100_500 {
-		_, err := table.ForService().InsertOnce(ctx, fmt.Sprint(i), g)
+		_, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint(i), g)
 		must(t, err)
 		if i%10_000 == 0 {
 			must(t, j.Commit(ctx))
@@ -163,14 +163,14 @@ func TestOnlyTheLatestInsertionsAreRemembered(t *testing.T) {
 	}
 	before := statsOf(table).Inserted
 	for _, i := range []int{500, 100_499} {
-		_, err := table.ForService().InsertOnce(ctx, fmt.Sprint(i), g)
+		_, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint(i), g)
 		must(t, err)
 	}
 	if n := statsOf(table).Inserted; n != before {
 		t.Errorf("%d of what is remembered was inserted again", n-before)
 	}
 	for i := range 10 {
-		_, err := table.ForService().InsertOnce(ctx, fmt.Sprint("later ", i), g)
+		_, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint("later ", i), g)
 		must(t, err)
 		must(t, j.Commit(ctx))
 	}
@@ -357,7 +357,7 @@ func TestEveryCopyUnderLoadIsAConsistentTable(t *testing.T) {
 		random := rollout.Stream(uint64(client), "client", 0)
 		work.Go(func() {
 			for i := 0; stop.Err() == nil; i++ {
-				ids, err := table.ForService().InsertOnce(ctx, fmt.Sprint(client, " ", i), aGroup(random, 4, 10, 0))
+				ids, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint(client, " ", i), aGroup(random, 4, 10, 0))
 				if err == nil {
 					err = j.Commit(ctx)
 				}
@@ -503,22 +503,22 @@ func TestATransactionWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
 			if meanwhile != nil {
 				go meanwhile()
 			}
-			j.gather(company, longestGathering)
+			j.gather(company, maxGathering)
 			return time.Since(began)
 		}
 		if d := waited(1, 1, nil); d != 0 {
 			t.Errorf("a single caller waited %v", d)
 		}
-		if d := waited(1, 2, nil); d != longestGathering {
-			t.Errorf("with one caller missing it waited %v: want %v", d, longestGathering)
+		if d := waited(1, 2, nil); d != maxGathering {
+			t.Errorf("with one caller missing it waited %v: want %v", d, maxGathering)
 		}
 		back := func() {
-			time.Sleep(longestGathering / 4)
+			time.Sleep(maxGathering / 4)
 			j.counters.waiting.Add(1)
 			j.arrived <- struct{}{}
 		}
-		if d := waited(1, 2, back); d != longestGathering/4 {
-			t.Errorf("with one caller coming back it waited %v: want %v", d, longestGathering/4)
+		if d := waited(1, 2, back); d != maxGathering/4 {
+			t.Errorf("with one caller coming back it waited %v: want %v", d, maxGathering/4)
 		}
 		close(j.stop)
 		if d := waited(0, 2, nil); d != 0 {
@@ -537,13 +537,13 @@ func TestBatchesAroundARewriteAreWrittenInOrder(t *testing.T) {
 		must(t, err)
 		return b
 	}
-	u.table.ForJournal().Track()
+	u.table.JournalView().Track()
 	s, err := writeAnew(o.Path, j.definition, DefaultLockTimeout, cut(), false)
 	must(t, err)
 	j.store = s
 	u.insert()
 	before := cut()
-	u.table.ForJournal().Track()
+	u.table.JournalView().Track()
 	anew := cut()
 	u.insert()
 	after := cut()

@@ -194,12 +194,12 @@ func TestSalvageTakesTheLog(t *testing.T) {
 		u.insert()
 	}
 	must(t, j.Flush(ctx))
-	before := u.table.ForService().Flow().Present
+	before := u.table.ServiceView().Flow().Present
 	for range 5 {
 		u.insert()
 	}
 	must(t, j.Commit(ctx))
-	after := u.table.ForService().Flow().Present
+	after := u.table.ServiceView().Flow().Present
 	path := copyOf(t, o.Path)
 	must(t, j.Close())
 	file := must2(os.ReadFile(path))(t)
@@ -211,7 +211,7 @@ func TestSalvageTakesTheLog(t *testing.T) {
 	}
 	report := must2(Salvage(path, path+".saved"))(t)
 	table, recovery := openAgain(t, Options{Path: path + ".saved"}, kind)
-	if n := table.ForService().Flow().Present; n != after-recovery.Lost-recovery.Dropped || n <= before ||
+	if n := table.ServiceView().Flow().Present; n != after-recovery.Lost-recovery.Dropped || n <= before ||
 		recovery.Lost == 0 || report.Logged == 0 {
 		t.Errorf("salvaged %d of %d rollouts: %s, %s", n, after, report, recovery)
 	}

@@ -94,7 +94,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	if recovered.Consumed, err = c.consumed(); err != nil {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
-	done, err := table.ForJournal().Rebuild(recovered)
+	done, err := table.JournalView().Rebuild(recovered)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
@@ -107,7 +107,7 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 		return nil, nil, nil, err
 	}
 	r := &Recovery{
-		Path: o.Path, Rollouts: table.ForService().Flow().Present, Bytes: c.bytes, Version: table.Version(),
+		Path: o.Path, Rollouts: table.ServiceView().Flow().Present, Bytes: c.bytes, Version: table.Version(),
 		Requests: len(c.requests),
 		Returned: done.Returned, Lost: done.Lost, Dropped: done.Dropped, Salvaged: c.totals.Salvaged,
 		Logged: found.cuts, Skipped: found.skipped, Torn: found.torn, Took: time.Since(began), Blobs: c.blobs(),
@@ -208,7 +208,7 @@ func refusal(r *Report) error {
 // reopen continues a file whose content is known. A salvaged one is written anew from the table.
 func (j *Journal) reopen(c *content) (*store, error) {
 	if c.totals.Salvaged {
-		j.table.Load().ForJournal().Track()
+		j.table.Load().JournalView().Track()
 		b, err := j.cut(nil)
 		if err != nil {
 			return nil, err

@@ -88,7 +88,7 @@ type carry struct {
 func CreateIn(l Log, o Options, t *replay.Table) (*Journal, error) {
 	j := newJournal(o.in(l), nil, t)
 	j.shared = newSharedLog(l, o)
-	t.ForJournal().Track()
+	t.JournalView().Track()
 	b, err := j.cut(nil)
 	if err == nil {
 		_, err = j.shared.write([]*batch{b})
@@ -122,7 +122,7 @@ func OpenIn(l Log, o Options, build func() (*replay.Table, error)) (*Journal, *r
 	if recovered.Consumed, err = c.consumed(); err != nil {
 		return failed(err)
 	}
-	done, err := table.ForJournal().Rebuild(recovered)
+	done, err := table.JournalView().Rebuild(recovered)
 	if err != nil {
 		return failed(err)
 	}

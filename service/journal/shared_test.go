@@ -120,9 +120,9 @@ func TestALogRestoresTheCommittedTable(t *testing.T) {
 				var recovery *Recovery
 				j, u.table, recovery = openIn(t, log, u.o, o)
 				sameTables(t, want, u.table)
-				if recovery.Rollouts != want.ForService().Flow().Present || int(recovery.Returned) < leases {
+				if recovery.Rollouts != want.ServiceView().Flow().Present || int(recovery.Returned) < leases {
 					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases,
-						want.ForService().Flow().Present)
+						want.ServiceView().Flow().Present)
 				}
 				u.leases = nil
 			}
@@ -153,13 +153,13 @@ func TestRoutedExpertsStayOnTheirMachine(t *testing.T) {
 		_, err := table.Insert(ctx, g)
 		must(t, err)
 		must(t, j.Commit(ctx))
-		size, present := j.shared.experts.bytes, table.ForService().Flow().Bytes
+		size, present := j.shared.experts.bytes, table.ServiceView().Flow().Bytes
 		if files, err := os.ReadDir(here); err != nil || size > 3*present+64<<10 || len(files) > 1+int(size/(8<<10)) {
 			t.Fatalf("%d bytes of experts in %d files, with %d in the table: %v", size, len(files), present, err)
 		}
 	}
 	must(t, j.Close())
-	if all := table.ForService().Flow().Bytes; log.size() > all {
+	if all := table.ServiceView().Flow().Bytes; log.size() > all {
 		t.Errorf("the log has %d bytes, the table %d", log.size(), all)
 	}
 	j, same, recovery := openIn(t, log, kind, o)
@@ -209,9 +209,9 @@ func TestALogIsBounded(t *testing.T) {
 			_, err := table.Insert(ctx, aGroup(random, 2, 20, 0))
 			must(t, err)
 			must(t, j.Commit(ctx))
-			if most := 3*table.ForService().Flow().Bytes + 64<<10; log.size() > most {
+			if most := 3*table.ServiceView().Flow().Bytes + 64<<10; log.size() > most {
 				t.Fatalf("%s: the log has %d bytes, with %d in the table", retention, log.size(),
-					table.ForService().Flow().Bytes)
+					table.ServiceView().Flow().Bytes)
 			}
 		}
 		must(t, j.Close())
@@ -226,7 +226,7 @@ func TestALargeCutTravelsInPieces(t *testing.T) {
 	j, err := CreateIn(log, Options{}, table)
 	must(t, err)
 	g := aGroup(random, 4, 60_000, 0)
-	_, err = table.ForService().InsertOnce(ctx, "large", g)
+	_, err = table.ServiceView().InsertOnce(ctx, "large", g)
 	must(t, err)
 	must(t, j.Commit(ctx))
 	must(t, j.Close())
@@ -242,7 +242,7 @@ func TestALargeCutTravelsInPieces(t *testing.T) {
 	if recovery.Rollouts != 0 {
 		t.Errorf("recovered %s of a cut without its end", recovery)
 	}
-	_, err = other.ForService().InsertOnce(ctx, "large", g)
+	_, err = other.ServiceView().InsertOnce(ctx, "large", g)
 	must(t, err)
 	must(t, j.Close())
 	_, again, _ = openIn(t, log, kind, Options{})
@@ -257,7 +257,7 @@ func TestAFullLogIsWrittenOnceThereIsSpace(t *testing.T) {
 	log.mu.Lock()
 	log.failAt, log.failure = 2, fmt.Errorf("the stores: %w", ErrNoSpace)
 	log.mu.Unlock()
-	_, err = table.ForService().InsertOnce(ctx, "a", aGroup(random, 4, 60_000, 0))
+	_, err = table.ServiceView().InsertOnce(ctx, "a", aGroup(random, 4, 60_000, 0))
 	must(t, err)
 	if err := j.Commit(ctx); !errors.Is(err, ErrNoSpace) {
 		t.Fatalf("a commit into a full log: %v", err)

@@ -145,7 +145,7 @@ func (j *Journal) cutLoop() {
 		}
 		if r != nil && r.rewrite != nil {
 			j.table.Store(r.rewrite)
-			r.rewrite.ForJournal().Track()
+			r.rewrite.JournalView().Track()
 		}
 		if !last && !j.queue.again() {
 			r.finish(j.Full())
@@ -183,7 +183,7 @@ func (j *Journal) cutLoop() {
 
 // askToCarry has the next cut carry what keeps the shared log from being trimmed.
 func (j *Journal) askToCarry() {
-	next := j.shared.next(j.table.Load().ForService().Flow().Bytes)
+	next := j.shared.next(j.table.Load().ServiceView().Flow().Bytes)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.carry = next
@@ -195,7 +195,7 @@ func (j *Journal) cut(r *round) (*batch, error) {
 	again := j.carry
 	j.carry = carry{}
 	j.mu.Unlock()
-	c := j.table.Load().ForJournal().Cut(again.ids...)
+	c := j.table.Load().JournalView().Cut(again.ids...)
 	b := &batch{round: r, sync: r != nil && r.sync, removed: c.Removed, requests: c.Requests, keep: c.State.Requests,
 		carried: again.upTo}
 	if err := j.addTableState(b, c); err != nil {
@@ -302,7 +302,7 @@ func (j *Journal) writeLoop() {
 			return
 		}
 		if j.options.Sync == Always && j.counters.waiting.Load() < waiters {
-			j.gather(waiters, min(took/2, longestGathering))
+			j.gather(waiters, min(took/2, maxGathering))
 			batches = append(batches, j.queue.take(false)...)
 		}
 		if j.log != nil {
@@ -349,8 +349,8 @@ func (j *Journal) discardLog() {
 	}
 }
 
-// longestGathering bounds how long a transaction waits for callers.
-const longestGathering = 4 * time.Millisecond
+// maxGathering bounds how long a transaction waits for callers.
+const maxGathering = 4 * time.Millisecond
 
 // gather waits until as many callers wait as at the end of the last transaction, or until limit. A client that commits
 // in a loop comes back soon after it was served. Without the wait half of the clients would always wait for the other

@@ -33,8 +33,8 @@ import (
 	"github.com/reprise-rl/reprise/service/watch"
 )
 
-// leastGarbage is how much garbage a small service may pile up.
-const leastGarbage = 16 << 20
+// minGarbage is how much garbage a small service may pile up.
+const minGarbage = 16 << 20
 
 // Server is a service with everything it listens on. Make it with [Start]; end it with [Server.Stop].
 type Server struct {
@@ -191,7 +191,7 @@ func (s *Server) serve() {
 		s.serveFlight(s.unix, nil)
 	}
 	s.running.Go(func() { s.pages.Run(s.ctx) })
-	s.running.Go(func() { limits.BoundGarbage(s.ctx, leastGarbage) })
+	s.running.Go(func() { limits.BoundGarbage(s.ctx, minGarbage) })
 	s.running.Go(s.reloadOnHangup)
 	if s.http != nil {
 		s.Addresses.HTTP = httpScheme + s.http.Addr().String()

@@ -15,8 +15,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout/option"
 )
 
-// mostBody bounds a request, in bytes: a prompt that fills the model's positions fits, in the form of a list.
-func (s *Server) mostBody() int64 { return 1<<20 + 16*int64(s.model.Config().MaxPositionEmbeddings) }
+// maxBody bounds a request, in bytes: a prompt that fills the model's positions fits, in the form of a list.
+func (s *Server) maxBody() int64 { return 1<<20 + 16*int64(s.model.Config().MaxPositionEmbeddings) }
 
 // Handler returns the interfaces of the server. Fields that they do not have are ignored, as by the servers they belong
 // to.
@@ -49,7 +49,7 @@ func (s *Server) Handler() http.Handler {
 		"POST /completion": s.llamaCompletion,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, s.mostBody())
+			r.Body = http.MaxBytesReader(w, r.Body, s.maxBody())
 			answer, err := handle(r)
 			write(w, answer, err)
 		})

@@ -65,12 +65,12 @@ func join(op byte, a, b part, value fraction) part {
 // exactly once, or at most once unless all. It does not try more than six numbers, or numbers outside 0 to 500. Six
 // numbers without a solution take seconds, four a millisecond.
 func solve(numbers []int, target int, operations string, all bool) (string, bool) {
-	if len(numbers) > mostNumbers {
+	if len(numbers) > maxNumbers {
 		return "", false
 	}
 	parts := make([]part, len(numbers))
 	for i, n := range numbers {
-		if n < 0 || n > mostNumber {
+		if n < 0 || n > maxNumber {
 			return "", false
 		}
 		parts[i] = part{value: whole(n), text: strconv.Itoa(n)}

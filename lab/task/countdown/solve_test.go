@@ -113,7 +113,7 @@ func TestFractionsOfTheLargestNumbersDoNotOverflow(t *testing.T) {
 		values := make([]fraction, 6)
 		exact := make([]*big.Rat, 6)
 		for i := range values {
-			n := mostNumber - r.IntN(4)
+			n := maxNumber - r.IntN(4)
 			values[i], exact[i] = whole(n), big.NewRat(int64(n), 1)
 		}
 		for len(values) > 1 {

@@ -31,9 +31,9 @@ const (
 
 // Limits of the numbers: the fractions between them fit into 64 bits (see fraction).
 const (
-	mostNumbers = 6
-	mostNumber  = 500
-	mostTarget  = 1_000_000
+	maxNumbers = 6
+	maxNumber  = 500
+	maxTarget  = 1_000_000
 )
 
 // Settings of the task. The zero value is three or four numbers up to 20 that make at most 100.
@@ -87,12 +87,12 @@ func (s Settings) Validate() error {
 	within := func(key string, value, least, most int) {
 		problems.Check(value >= least && value <= most, key, value, "%d to %d", least, most)
 	}
-	within("min_numbers", s.MinNumbers, 2, mostNumbers)
-	within("max_numbers", s.MaxNumbers, max(2, s.MinNumbers), mostNumbers)
-	within("min", s.Min, 1, mostNumber)
-	within("max", s.Max, max(1, s.Min), mostNumber)
-	within("min_target", s.MinTarget, 1, mostTarget)
-	within("max_target", s.MaxTarget, max(1, s.MinTarget), mostTarget)
+	within("min_numbers", s.MinNumbers, 2, maxNumbers)
+	within("max_numbers", s.MaxNumbers, max(2, s.MinNumbers), maxNumbers)
+	within("min", s.Min, 1, maxNumber)
+	within("max", s.Max, max(1, s.Min), maxNumber)
+	within("min_target", s.MinTarget, 1, maxTarget)
+	within("max_target", s.MaxTarget, max(1, s.MinTarget), maxTarget)
 	task.CheckChoices(&problems, "operations", s.Operations, operations())
 	problems.Check(s.Use == All || s.Use == Any, "use", s.Use, "%s or %s", All, Any)
 	task.CheckFormat(&problems, s.Format)

@@ -105,8 +105,8 @@ func readProblem(answer string) (problem, error) {
 
 // Limits of a parsed expression: bytes, and nested parentheses.
 const (
-	mostBytes = 400
-	mostDepth = 50
+	maxBytes = 400
+	maxDepth = 50
 )
 
 // expression is a parsed expression.
@@ -119,8 +119,8 @@ type expression struct {
 // precedence and from left to right, and parentheses, with spaces anywhere between them. ×, ÷ and the typographic minus
 // sign are read as *, / and -. There are no signs: -3+5 is not an expression.
 func parse(text string) (expression, error) {
-	if len(text) > mostBytes {
-		return expression{}, fmt.Errorf("longer than %d bytes", mostBytes)
+	if len(text) > maxBytes {
+		return expression{}, fmt.Errorf("longer than %d bytes", maxBytes)
 	}
 	p := parser{rest: strings.NewReplacer("×", "*", "÷", "/", "−", "-").Replace(text)}
 	value, err := p.sum(0)
@@ -188,8 +188,8 @@ func apply(op byte, a, b *big.Rat) *big.Rat {
 
 func (p *parser) factor(depth int) (*big.Rat, error) {
 	switch c := p.next(); {
-	case c == '(' && depth == mostDepth:
-		return nil, fmt.Errorf("more than %d parentheses within one another", mostDepth)
+	case c == '(' && depth == maxDepth:
+		return nil, fmt.Errorf("more than %d parentheses within one another", maxDepth)
 	case c == '(':
 		p.rest = p.rest[1:]
 		value, err := p.sum(depth + 1)

@@ -208,7 +208,7 @@ func random(draw func(int) int, depth int) string {
 func TestRandomExpressionsHaveTheValueThatGoComputes(t *testing.T) {
 	for seed := range uint64(3000) {
 		text := random(rollout.Stream(seed, "countdown test expression", 0).IntN, 5)
-		if _, err := parse(text); err != nil && len(text) <= mostBytes {
+		if _, err := parse(text); err != nil && len(text) <= maxBytes {
 			t.Fatalf("%q: %v", text, err)
 		}
 		agree(t, text)

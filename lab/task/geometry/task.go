@@ -78,16 +78,16 @@ func (s Settings) Validate() error {
 		"template for images", task.Terse, task.Words)
 	if s.HeldOut < 0 || len(problems) > 0 {
 		problems.Check(s.HeldOut >= 0, "held_out", s.HeldOut, "0 (100) or more")
-	} else if most := s.mostHeldOut(); s.HeldOut > most {
+	} else if most := s.maxHeldOut(); s.HeldOut > most {
 		problems.Check(false, "held_out", s.HeldOut, "at most %d, so that half of the figures of every question "+
 			"remain to train on: hold out fewer, or raise max", most)
 	}
 	return problems.Err()
 }
 
-// mostHeldOut returns how many figures can be held out. Questions take turns, so the shape with the fewest figures sets
+// maxHeldOut returns how many figures can be held out. Questions take turns, so the shape with the fewest figures sets
 // the bound. The settings must be resolved and valid, except HeldOut.
-func (s Settings) mostHeldOut() int {
+func (s Settings) maxHeldOut() int {
 	asking := map[shape]int{}
 	for _, name := range s.Questions {
 		asking[of(name).shape]++
