@@ -233,8 +233,9 @@ attack: build ## attack services that may use 4 GB and 1 GB, in the end for ATTA
 	for limit in 4000000000 1000000000; do \
 		bin/stress attack --program bin/reprise --limit $$limit --mixed $(ATTACK) --dir runs || exit 1; done
 
-lint: ## gofmt, go vet and staticcheck
+lint: ## gofmt, go mod tidy, go vet and staticcheck
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
+	$(GO) mod tidy -diff
 	$(GO) vet $(PKGS)
 	$(GO) tool staticcheck $(PKGS)
 

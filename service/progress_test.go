@@ -250,18 +250,6 @@ func TestAJournalWithADefinitionThatWouldBeRefusedTodayIsRead(t *testing.T) {
 	}
 }
 
-func TestAJournalWithoutEntryUntilEndsEntriesWithAnyReport(t *testing.T) {
-	for text, want := range map[string]replay.Until{
-		`{"name":"a","sampler":"prioritized","entry":"max"}`:                        replay.UntilReport,
-		`{"name":"a","sampler":"prioritized","entry":"max","entry_until":"replay"}`: replay.UntilReplay,
-		`{"name":"a","sampler":"prioritized","entry":"own"}`:                        "",
-	} {
-		if d, err := readDefinition([]byte(text)); err != nil || d.EntryUntil != want {
-			t.Errorf("%s was read as %+v, %v, want entry_until %q", text, d, err, want)
-		}
-	}
-}
-
 func TestAttackColumnsOfATableAreBounded(t *testing.T) {
 	v := serve(t, Options{})
 	w := wire.Table{Name: "a"}

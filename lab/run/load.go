@@ -95,10 +95,6 @@ func decodeTree(at string, tree map[string]any, into reflect.Value) error {
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		full := strings.TrimPrefix(at+"."+key, ".")
 		field, known := fieldOf(into, key)
-		if now, ok := renamed()[full]; ok {
-			errs = append(errs, fmt.Errorf("%s: unknown key: want %s", full, now))
-			continue
-		}
 		if !known {
 			errs = append(errs, fmt.Errorf("%s: unknown key: want %s", full, wanted(at, key, into.Type())))
 			continue
@@ -179,14 +175,6 @@ func everyKey(at string, t reflect.Type) (keys []string) {
 // settable returns the keys of a section that a configuration may give.
 func settable(section string, t reflect.Type) []string {
 	return slices.DeleteFunc(keysOf(t), func(key string) bool { return decidedElsewhere()[section+"."+key] != "" })
-}
-
-// renamed returns what became of keys of earlier builds.
-func renamed() map[string]string {
-	return map[string]string{
-		"replay.importance_versions": "replay.importance_anneal: versions, 0 for a beta that stays, or not given for " +
-			"those of the budget",
-	}
 }
 
 // decodeValue sets one field from a YAML value.
