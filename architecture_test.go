@@ -23,55 +23,71 @@ const module = "github.com/reprise-rl/reprise"
 // rule and may import the part and one another. Everyone may import [shared].
 func mayImport() map[string][]string {
 	return map[string][]string{
-		"option":     nil,
-		"configs":    nil,
-		"internal":   nil,
-		"rollout":    nil,
-		"advantage":  nil,
-		"results":    nil,
-		"design":     nil,
-		"task":       {"rollout"},
-		"objective":  nil,
-		"policy":     {"rollout", "advantage", "objective", "task"},
-		"replay":     {"rollout", "advantage"},
-		"engine":     {"rollout"},
-		"worker":     {"rollout", "task", "policy", "engine", "wire", "client"},
-		"pipeline":   {"rollout", "advantage", "task"},
-		"sim":        {"pipeline", "replay", "rollout", "task"},
-		"report":     {"results", "design", "sim"},
-		"board":      {"report", "results", "service"},
-		"wire":       {"rollout", "replay"},
-		"journal":    {"rollout", "wire", "replay"},
-		"cluster":    {"wire", "journal"},
-		"service":    {"rollout", "advantage", "replay", "wire", "journal", "cluster"},
-		"client":     {"rollout", "replay", "wire"},
-		"transfer":   {"rollout", "replay", "wire", "journal", "service", "client"},
-		"benchmarks": {"rollout", "replay", "wire", "client", "results"},
-		"run": {"pipeline", "policy", "replay", "task", "objective", "advantage", "rollout", "results",
-			"wire", "client", "engine", "design"},
-		"study":    {"run", "objective", "policy", "replay", "design", "results", "task"},
-		"examples": {"run", "results", "task"},
+		"internal":       nil,
+		"rollout/option": nil,
+		"configs":        nil,
+		"benchmarks":     {"rollout", "replay", "wire", "client", "lab/results"},
+		"examples":       {"lab/run", "lab/results", "lab/task"},
+
+		"rollout":   nil,
+		"advantage": nil,
+		"replay":    {"rollout", "advantage"},
+		"wire":      {"rollout", "replay"},
+		"client":    {"rollout", "replay", "wire"},
+		"engine":    {"rollout"},
+
+		"service/journal":  {"rollout", "wire", "replay"},
+		"service/cluster":  {"wire", "service/journal"},
+		"service":          {"rollout", "advantage", "replay", "wire", "service/journal", "service/cluster"},
+		"service/transfer": {"rollout", "replay", "wire", "client", "service/journal", "service"},
+
+		"lab/results":   nil,
+		"lab/design":    nil,
+		"lab/task":      {"rollout"},
+		"lab/objective": nil,
+		"lab/policy":    {"rollout", "advantage", "lab/objective", "lab/task"},
+		"lab/pipeline":  {"rollout", "advantage", "lab/task"},
+		"lab/sim":       {"lab/pipeline", "replay", "rollout", "lab/task"},
+		"lab/report":    {"lab/results", "lab/design", "lab/sim"},
+		"lab/board":     {"lab/report", "lab/results"},
+		"lab/worker":    {"rollout", "lab/task", "lab/policy", "engine", "wire", "client"},
+		"lab/run": {"lab/pipeline", "lab/policy", "replay", "lab/task", "lab/objective", "advantage", "rollout",
+			"lab/results", "wire", "client", "engine", "lab/design"},
+		"lab/study": {"lab/run", "lab/objective", "lab/policy", "replay", "lab/design", "lab/results", "lab/task"},
 	}
 }
 
+// wings are the library, which other programs import, the service and the laboratory. The library knows neither of the
+// others, and these do not know one another: they meet in cmd.
+func wing(part string) string {
+	switch top, _, _ := strings.Cut(part, "/"); top {
+	case "service", "lab":
+		return top
+	case "cmd", "benchmarks", "examples", "configs":
+		return "outside"
+	}
+	return "library"
+}
+
 // shared lists the parts that everyone may import.
-func shared() []string { return []string{"option", "internal"} }
+func shared() []string { return []string{"rollout/option", "internal"} }
 
 // onlyStandard lists the parts that import the standard library and nothing else, but for what exceptions allow.
 func onlyStandard() []string {
-	return []string{"option", "configs", "internal", "rollout", "advantage", "results", "design", "task"}
+	return []string{"rollout/option", "configs", "internal", "rollout", "advantage", "lab/results", "lab/design", "lab/task"}
 }
 
 // exceptions are the packages of such parts that may import modules all the same, by what their paths begin with.
 func exceptions() map[string]string {
-	return map[string]string{module + "/task/search": "github.com/blevesearch/bleve",
-		module + "/results": "gonum.org/v1/gonum/stat"}
+	return map[string]string{module + "/lab/task/search": "github.com/blevesearch/bleve",
+		module + "/lab/results": "gonum.org/v1/gonum/stat"}
 }
 
 // neverTensors lists the parts that must not reach gomlx, by however many steps.
 func neverTensors() []string {
-	return []string{"option", "internal", "rollout", "advantage", "results", "design", "task", "replay", "pipeline",
-		"engine", "worker", "sim", "report", "board", "wire", "journal", "service", "client", "transfer"}
+	return []string{"rollout/option", "internal", "rollout", "advantage", "replay", "wire", "client", "engine",
+		"service", "service/journal", "service/cluster", "service/transfer", "lab/results", "lab/design", "lab/task",
+		"lab/pipeline", "lab/worker", "lab/sim", "lab/report", "lab/board"}
 }
 
 // narrower lists packages that may import less of this module than their part: sim and clients divide without a table.
@@ -110,11 +126,49 @@ func listPackages(t *testing.T) []goPackage {
 	}
 }
 
-// part returns the top folder of a package of this module.
+// part returns the part that a package of this module belongs to: the longest path of a rule that it is below, or its
+// top folder.
 func part(path string) (string, bool) {
 	below, ok := strings.CutPrefix(path, module+"/")
 	top, _, _ := strings.Cut(below, "/")
+	for p := range mayImport() {
+		if (below == p || strings.HasPrefix(below, p+"/")) && len(p) > len(top) {
+			top = p
+		}
+	}
 	return top, ok
+}
+
+func TestTheWingsMeetInTheProgramOnly(t *testing.T) {
+	for _, p := range listPackages(t) {
+		from, ok := part(p.ImportPath)
+		if !ok || wing(from) == "outside" {
+			continue
+		}
+		for _, d := range p.Deps {
+			to, ours := part(d)
+			if ours && wing(to) != wing(from) && wing(to) != "library" && to != "configs" {
+				t.Errorf("%s of the %s reaches %s of the %s", p.ImportPath, wing(from), d, wing(to))
+			}
+		}
+	}
+}
+
+// The root has what other programs import and what a visitor looks for.
+func TestTheRootHasFewFolders(t *testing.T) {
+	out, err := exec.Command("git", "ls-files").Output()
+	if err != nil {
+		t.Skipf("git ls-files: %v", err)
+	}
+	folders := make(map[string]bool)
+	for path := range strings.Lines(string(out)) {
+		if top, _, below := strings.Cut(path, "/"); below && !strings.HasPrefix(top, ".") {
+			folders[top] = true
+		}
+	}
+	if len(folders) > 16 {
+		t.Errorf("%d folders at the root, want 16 at most: %v", len(folders), slices.Sorted(maps.Keys(folders)))
+	}
 }
 
 func TestPartsImportOnlyWhatTheyMay(t *testing.T) {

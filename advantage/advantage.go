@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // Kind is a way to compute advantages.

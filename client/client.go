@@ -50,8 +50,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
@@ -187,7 +187,7 @@ func (c *Client) connect() error {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			MinConnectTimeout: 5 * time.Second,
 			Backoff: backoff.Config{
-				BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestPause,
+				BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause,
 			},
 		}),
 	}
@@ -370,7 +370,7 @@ var ErrUnreachable = errors.New("service cannot be reached")
 // Pauses between attempts grow from the first to the longest.
 const (
 	firstPause   = 10 * time.Millisecond
-	longestPause = time.Second
+	maxPause = time.Second
 )
 
 // retry calls until it succeeds, fails for good, the context ends, or the connection was lost or the service stopping
@@ -434,7 +434,7 @@ func (c *Client) cut() {
 // pause returns how long to rest after an attempt: twice as long after each, less a random share, so that clients do
 // not come back all at once.
 func (c *Client) pause(attempt int) time.Duration {
-	p := longestPause
+	p := maxPause
 	if attempt < 7 {
 		p = min(p, firstPause<<attempt)
 	}

@@ -151,7 +151,7 @@ func (f *fake) DoPut(s flight.FlightService_DoPutServer) error {
 		if err != nil {
 			return wire.ToGRPC(err)
 		}
-		ids, err := f.table.ForService().InsertOnce(s.Context(), req.BatchID, groups...)
+		ids, err := f.table.ServiceView().InsertOnce(s.Context(), req.BatchID, groups...)
 		if err != nil {
 			return wire.ToGRPC(err)
 		}
@@ -159,7 +159,7 @@ func (f *fake) DoPut(s flight.FlightService_DoPutServer) error {
 			return err
 		}
 		answer := wire.InsertAnswer{BatchID: req.BatchID, IDs: make([]uint64, len(ids)),
-			Version: int32(f.table.Version()), Present: f.table.ForService().Flow().Present}
+			Version: int32(f.table.Version()), Present: f.table.ServiceView().Flow().Present}
 		for row, position := range order {
 			answer.IDs[row] = uint64(ids[position])
 		}
@@ -226,7 +226,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			}
 			continue
 		}
-		b, err := f.table.ForService().Lease(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh,
+		b, err := f.table.ServiceView().Lease(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh,
 			Shard: req.Shard, ID: req.RequestID})
 		if err != nil {
 			text, _ := json.Marshal(wire.BatchInfo{Error: wire.StatusOf(err)})
@@ -254,7 +254,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 		}
 		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard,
 			LogWeightScale: b.LogWeightScale,
-			Rows:           len(b.Draws) + f.extra, Repeated: b.Repeated, Present: f.table.ForService().Flow().Present})
+			Rows:           len(b.Draws) + f.extra, Repeated: b.Repeated, Present: f.table.ServiceView().Flow().Present})
 		err = w.Write(rec, text)
 		rec.Release()
 		if err != nil {
@@ -266,11 +266,11 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 // restart replaces the table by what a journal would have recovered of it. Call it once, before any other change.
 func (f *fake) restart(t testing.TB, o replay.Options) {
 	t.Helper()
-	f.table.ForJournal().Track()
-	cut := f.table.ForJournal().Cut()
+	f.table.JournalView().Track()
+	cut := f.table.JournalView().Cut()
 	recovered, err := replay.New(o)
 	if err == nil {
-		_, err = recovered.ForJournal().Rebuild(replay.Recovered{State: cut.State, Stored: cut.Inserted,
+		_, err = recovered.JournalView().Rebuild(replay.Recovered{State: cut.State, Stored: cut.Inserted,
 			Requests: cut.Requests, Consumed: cut.Consumed})
 	}
 	if err != nil {
@@ -336,7 +336,7 @@ func (f *fake) act(ctx context.Context, a *flight.Action) (string, error) {
 		return "", err
 	}
 	text, err := json.Marshal(wire.TableInfo{Table: "lab", Version: int32(f.table.Version()),
-		Present: f.table.ForService().Flow().Present})
+		Present: f.table.ServiceView().Flow().Present})
 	return string(text), err
 }
 

@@ -284,7 +284,7 @@ func TestAWaitingInsertionTellsTheServiceHowLong(t *testing.T) {
 	if _, err := table.Waiting(90*time.Second).Insert(context.Background(), group("a", 1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if ms := *f.asked()[0].TimeoutMS; ms != longestWait.Milliseconds() {
+	if ms := *f.asked()[0].TimeoutMS; ms != maxWait.Milliseconds() {
 		t.Errorf("the service was to wait %d ms at once", ms)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)

@@ -283,7 +283,7 @@ func (s *Stream) askAhead(before rollout.BatchID, release bool) {
 	if before != 0 {
 		req.Acknowledge, req.Release = settlement(before, release)
 	}
-	ms := min(s.table.wait, longestWait).Milliseconds()
+	ms := min(s.table.wait, maxWait).Milliseconds()
 	req.TimeoutMS = &ms
 	if s.asked = s.stream.send(req) == nil; !s.asked {
 		s.disconnect() // the next request reports why

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -273,7 +273,7 @@ func (s *Services) rest(ctx context.Context, began time.Time) bool {
 // Pauses before a service that is down is tried again grow from the first to the longest.
 const (
 	firstDown   = 100 * time.Millisecond
-	longestDown = 2 * time.Second
+	maxDown = 2 * time.Second
 )
 
 // link is a connection to a service that may be down.
@@ -393,7 +393,7 @@ func (l *link) wentDown(err error) {
 		l.log.Warn("service is down: batches come from the other parts until it is back", "address",
 			l.client.Address(), "error", err)
 	}
-	l.why, l.pause = err, min(max(2*l.pause, firstDown), longestDown)
+	l.why, l.pause = err, min(max(2*l.pause, firstDown), maxDown)
 	l.again = time.Now().Add(l.pause)
 }
 

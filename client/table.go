@@ -57,8 +57,8 @@ func (t *Table) UsingAtDraw() *Table {
 	return &using
 }
 
-// longestWait bounds one wait of the service, so that a lost connection is found in between.
-const longestWait = 30 * time.Second
+// maxWait bounds one wait of the service, so that a lost connection is found in between.
+const maxWait = 30 * time.Second
 
 // left returns how long a call that began then may still wait.
 func (t *Table) left(ctx context.Context, began time.Time) time.Duration {
@@ -77,7 +77,7 @@ func (t *Table) left(ctx context.Context, began time.Time) time.Duration {
 func (t *Table) waitOut(ctx context.Context, whileErr error, call func(wait time.Duration) error) error {
 	began := time.Now()
 	for {
-		err := call(min(max(t.left(ctx, began), 0), longestWait))
+		err := call(min(max(t.left(ctx, began), 0), maxWait))
 		if !errors.Is(err, whileErr) {
 			return err
 		}
@@ -237,7 +237,7 @@ func (t *Table) Start(ctx context.Context, groups, groupSize int) (wire.StartAns
 	var answer wire.StartAnswer
 	began := time.Now()
 	for {
-		wait := min(max(t.left(ctx, began), 0), longestWait)
+		wait := min(max(t.left(ctx, began), 0), maxWait)
 		req := wire.StartRequest{Table: t.name, Groups: groups, GroupSize: groupSize, TimeoutMS: wait.Milliseconds()}
 		err := t.client.act(ctx, t.name, wire.Start, req, &answer, wait)
 		if err != nil || answer.Groups > 0 || t.left(ctx, began) <= 0 {

@@ -25,9 +25,9 @@ var (
 	only   = flag.String("only", "", "run only documents whose path contains this")
 )
 
-// mostSkipped bounds how many blocks say skip. Those of TRL, verl, slime, AReaL, Ray and the engines have tests of
+// maxSkipped bounds how many blocks say skip. Those of TRL, verl, slime, AReaL, Ray and the engines have tests of
 // their own, and so has the Go example of scale.md; a cluster takes three machines.
-const mostSkipped = 21
+const maxSkipped = 21
 
 var scratch string
 
@@ -213,8 +213,8 @@ func TestEveryBlockOfTheDocumentsRuns(t *testing.T) {
 			}
 		})
 	}
-	if asked > mostSkipped {
-		t.Errorf("%d blocks are skipped: at most %d may be", asked, mostSkipped)
+	if asked > maxSkipped {
+		t.Errorf("%d blocks are skipped: at most %d may be", asked, maxSkipped)
 	}
 }
 

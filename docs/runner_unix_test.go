@@ -332,14 +332,14 @@ func (r *runner) command(b block, text string) *exec.Cmd {
 	return cmd
 }
 
-// mostStarts bounds how often a service is started whose ports another program took.
-const mostStarts = 5
+// maxStarts bounds how often a service is started whose ports another program took.
+const maxStarts = 5
 
 // serve starts a service and returns once it has bound its addresses. It tries new ports if others took them.
 func (r *runner) serve(b block, c command) error {
 	for starts := 1; ; starts++ {
 		err := r.start(b, c)
-		if err == nil || starts == mostStarts || !strings.Contains(err.Error(), "is in use: another program") {
+		if err == nil || starts == maxStarts || !strings.Contains(err.Error(), "is in use: another program") {
 			return err
 		}
 		if r.ports, err = freePorts(); err != nil {

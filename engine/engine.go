@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // ErrUnavailable is returned while a server cannot be reached, is starting, or is paused: the call may be repeated.

@@ -17,8 +17,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// mostAnswer bounds an answer, in bytes: completions of 100,000 tokens in the most verbose form fit.
-const mostAnswer = 256 << 20
+// maxAnswer bounds an answer, in bytes: completions of 100,000 tokens in the most verbose form fit.
+const maxAnswer = 256 << 20
 
 // server is what all dialects share: calls with JSON over HTTP.
 type server struct {
@@ -72,15 +72,15 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 		return fmt.Errorf("%s%s: %w: %w", s, path, errLost, err)
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil: // it ended in the middle
 		return fmt.Errorf("%s%s: %w: reading the answer: %w", s, path, errLost, err)
-	case len(text) > mostAnswer:
+	case len(text) > maxAnswer:
 		return fmt.Errorf("%s%s: the answer has more than %d bytes: ask for fewer or shorter completions", s, path,
-			mostAnswer)
+			maxAnswer)
 	case answer.StatusCode/100 != 2:
 		return s.refused(path, answer.StatusCode, text)
 	case result == nil:

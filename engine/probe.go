@@ -51,8 +51,8 @@ type Probing struct {
 	Encode func(string) ([]int32, error)
 }
 
-// Probe samples a few tokens from a server and finds out what it gives. An error is of a server that cannot be asked; a
-// server that answers wrongly has lacks in the report.
+// Probe samples a few tokens from a server and finds out what it gives. It returns an error if the server cannot be
+// asked; a server that answers wrongly has lacks in the report.
 func Probe(ctx context.Context, e Engine, p Probing) (*Report, error) {
 	if err := e.Health(ctx); err != nil {
 		return nil, err

@@ -525,7 +525,7 @@ func savedTable(b *testing.B, rollouts int) *Table {
 			own := *r
 			g.Rollouts = append(g.Rollouts, &own)
 		}
-		if _, err := t.ForService().InsertOnce(context.Background(), fmt.Sprint("insertion ", i), g); err != nil {
+		if _, err := t.ServiceView().InsertOnce(context.Background(), fmt.Sprint("insertion ", i), g); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -228,7 +228,7 @@ func TestARenewedLeaseRunsAnewAndTheOthersDoNot(t *testing.T) {
 	for _, shards := range []int{1, 2} {
 		for renewed := range 3 {
 			table, clock, batches := leased(t, shards)
-			if err := table.ForService().Renew(batches[renewed].ID); err != nil { // at second 3, of 103
+			if err := table.ServiceView().Renew(batches[renewed].ID); err != nil { // at second 3, of 103
 				t.Fatal(err)
 			}
 			clock.now = time.Unix(112, 0) // when the last of the three would end
@@ -251,11 +251,11 @@ func TestARenewedLeaseRunsAnewAndTheOthersDoNot(t *testing.T) {
 
 func TestARenewedLeaseEndsAfterAWholeTimeout(t *testing.T) {
 	table, clock, batches := leased(t, 1)
-	if err := table.ForService().Renew(batches[0].ID); err != nil {
+	if err := table.ServiceView().Renew(batches[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	clock.now = time.Unix(113, 0) // ten seconds after it was renewed
-	if err := table.ForService().Renew(batches[0].ID); !errors.Is(err, rollout.ErrNoLease) {
+	if err := table.ServiceView().Renew(batches[0].ID); !errors.Is(err, rollout.ErrNoLease) {
 		t.Errorf("renewing a lease that is over: %v", err)
 	}
 	if got := drawnIDs(mustSample(t, table, rollout.Request{Size: 6})); !slices.Equal(got,
@@ -273,7 +273,7 @@ func TestWhatIsNotOnLeaseCannotBeRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []rollout.BatchID{0, batches[0].ID, batches[1].ID, 99, 1 << 63} {
-		if err := table.ForService().Renew(id); !errors.Is(err, rollout.ErrNoLease) {
+		if err := table.ServiceView().Renew(id); !errors.Is(err, rollout.ErrNoLease) {
 			t.Errorf("renewing batch %d: %v", id, err)
 		}
 	}
@@ -283,15 +283,15 @@ func TestTheNextExpiryIsThatOfTheFirstLeaseThatStands(t *testing.T) {
 	table, clock, batches := leased(t, 2)
 	check := func(what string, want int64) {
 		t.Helper()
-		if at, ok := table.ForService().NextExpiry(1); ok != (want != 0) || ok && !at.Equal(time.Unix(want, 0)) {
+		if at, ok := table.ServiceView().NextExpiry(1); ok != (want != 0) || ok && !at.Equal(time.Unix(want, 0)) {
 			t.Errorf("%s the next lease of shard 1 ends at %v, %v; want %d", what, at.Unix(), ok, want)
 		}
 	}
-	if at, ok := table.ForService().NextExpiry(0); ok {
+	if at, ok := table.ServiceView().NextExpiry(0); ok {
 		t.Errorf("shard 0 has no lease, and one that ends at %v", at)
 	}
 	check("at first", 110)
-	if err := table.ForService().Renew(batches[0].ID); err != nil { // until 113
+	if err := table.ServiceView().Renew(batches[0].ID); err != nil { // until 113
 		t.Fatal(err)
 	}
 	check("once the first was renewed", 111)
@@ -308,15 +308,15 @@ func TestTheNextExpiryIsThatOfTheFirstLeaseThatStands(t *testing.T) {
 func TestInsertedKnowsWhatABatchIDGot(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 2})
 	for i := range 3 {
-		if _, err := table.ForService().InsertOnce(ctx, fmt.Sprint("batch ", i), group(0, 1, 1)); err != nil {
+		if _, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint("batch ", i), group(0, 1, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mustInsert(t, table, group(0, 1)) // without an id
-	if _, err := table.ForService().InsertOnce(ctx, "ahead", group(9, 1)); err == nil {
+	if _, err := table.ServiceView().InsertOnce(ctx, "ahead", group(9, 1)); err == nil {
 		t.Fatal("a token newer than the table came in")
 	}
-	if _, err := table.ForService().InsertOnce(ctx, "none"); err != nil {
+	if _, err := table.ServiceView().InsertOnce(ctx, "none"); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string][]rollout.ID{"batch 0": {1, 2}, "batch 2": {5, 6}, "none": {}} { // evicted or not
@@ -324,12 +324,12 @@ func TestInsertedKnowsWhatABatchIDGot(t *testing.T) {
 		if len(want) > 0 {
 			groups = append(groups, group(0, 1, 1))
 		}
-		if ids, ok, err := table.ForService().Inserted(id, groups...); !ok || err != nil || !slices.Equal(ids, want) {
+		if ids, ok, err := table.ServiceView().Inserted(id, groups...); !ok || err != nil || !slices.Equal(ids, want) {
 			t.Errorf("%q got %v, %v, %v; want %v", id, ids, ok, err, want)
 		}
 	}
 	for _, id := range []string{"", "batch 3", "ahead"} {
-		if ids, ok, _ := table.ForService().Inserted(id); ok {
+		if ids, ok, _ := table.ServiceView().Inserted(id); ok {
 			t.Errorf("%q got %v, and was never inserted", id, ids)
 		}
 	}
@@ -345,7 +345,7 @@ func TestRepeatsKnowsWhetherARequestWouldDraw(t *testing.T) {
 	check := func(what string, req rollout.Request, want bool) {
 		t.Helper()
 		drawn := statsOf(table).Drawn
-		if got := table.ForService().Repeats(req); got != want || statsOf(table).Drawn != drawn {
+		if got := table.ServiceView().Repeats(req); got != want || statsOf(table).Drawn != drawn {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // was written. Its methods may be called concurrently.
 type JournalView struct{ table *Table }
 
-// ForJournal returns the table as a journal uses it.
-func (t *Table) ForJournal() JournalView { return JournalView{t} }
+// JournalView returns the table as a journal uses it.
+func (t *Table) JournalView() JournalView { return JournalView{t} }
 
 // Changes is what changed in a tracked table between two cuts. Applied in order, changes give the table as of one
 // moment.

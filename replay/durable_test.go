@@ -17,7 +17,7 @@ import (
 
 // ledger is what cuts come to when they are applied in order: a journal in the plainest way.
 type ledger struct {
-	books    []byte
+	state    []byte
 	kept     map[rollout.ID]Stored
 	requests []Insertion
 	consumed map[uint64]Consumed // by slot
@@ -63,7 +63,7 @@ func (l *ledger) apply(t *testing.T, c *Changes) {
 	l.requests = append(l.requests, c.Requests...)
 	l.requests = l.requests[max(0, len(l.requests)-c.State.Requests):]
 	var err error
-	if l.books, err = c.State.AppendBinary(nil); err != nil {
+	if l.state, err = c.State.AppendBinary(nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +71,7 @@ func (l *ledger) apply(t *testing.T, c *Changes) {
 func (l *ledger) recovered(t *testing.T) Recovered {
 	t.Helper()
 	r := Recovered{State: new(State), Requests: slices.Clone(l.requests)}
-	if err := r.State.UnmarshalBinary(l.books); err != nil {
+	if err := r.State.UnmarshalBinary(l.state); err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range l.consumed {
@@ -101,7 +101,7 @@ func (tr *trial) crash(l *ledger) {
 	rebuilt := [2]*Table{}
 	for i := range rebuilt {
 		rebuilt[i] = mustNew(tr.t, tr.model.o)
-		done, err := rebuilt[i].ForJournal().Rebuild(l.recovered(tr.t))
+		done, err := rebuilt[i].JournalView().Rebuild(l.recovered(tr.t))
 		tr.must(err)
 		if int(done.Returned) != onLease(tr.model) || done.Lost != 0 || done.Dropped != 0 {
 			tr.t.Fatalf("rebuilding said %+v, %d draws were on lease", done, onLease(tr.model))
@@ -165,17 +165,17 @@ func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%+v", o.Sampler, o), func(t *testing.T) {
 			for seed := range uint64(6) {
 				tr := newTrial(t, o, seed)
-				tr.table.ForJournal().Track()
+				tr.table.JournalView().Track()
 				var l ledger
 				for range 120 {
 					tr.step()
 					switch tr.random.IntN(12) {
 					case 0, 1, 2:
-						l.apply(t, tr.table.ForJournal().Cut())
+						l.apply(t, tr.table.JournalView().Cut())
 					case 3:
-						l.apply(t, tr.table.ForJournal().Cut())
+						l.apply(t, tr.table.JournalView().Cut())
 						tr.crash(&l)
-						if c := tr.table.ForJournal().Cut(); !c.Empty() {
+						if c := tr.table.JournalView().Cut(); !c.Empty() {
 							t.Fatalf("a table just rebuilt tells %+v", c)
 						}
 						tr.check()
@@ -195,10 +195,10 @@ func (tr *trial) restoreTracked() {
 	b := new(writer)
 	tr.must(tr.table.Snapshot(b))
 	tr.must(tr.table.Restore(b))
-	if c := tr.table.ForJournal().Cut(); c == nil || !c.Reset || len(c.Inserted) != tr.table.present() {
+	if c := tr.table.JournalView().Cut(); c == nil || !c.Reset || len(c.Inserted) != tr.table.present() {
 		tr.t.Fatalf("a restored table of %d tells %+v", tr.table.present(), c)
 	}
-	tr.table.ForJournal().Track()
+	tr.table.JournalView().Track()
 	for _, u := range tr.model.all { // its rollouts are copies
 		for _, it := range u.items {
 			for _, s := range tr.table.shards {
@@ -254,7 +254,7 @@ func (w *writer) Read(b []byte) (int, error) {
 }
 
 func TestATableThatIsNotTrackedTellsNothing(t *testing.T) {
-	if c := mustNew(t, Options{}).ForJournal().Cut(); c != nil {
+	if c := mustNew(t, Options{}).JournalView().Cut(); c != nil {
 		t.Errorf("it told %+v", c)
 	}
 }
@@ -262,7 +262,7 @@ func TestATableThatIsNotTrackedTellsNothing(t *testing.T) {
 func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 4})
 	random := rollout.Stream(1, "test", 0)
-	table.ForJournal().Track()
+	table.JournalView().Track()
 	insert := func(n int) {
 		for range n {
 			if _, err := table.Insert(ctx, someGroup(random, 1, 0)); err != nil {
@@ -277,12 +277,12 @@ func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
 		return list
 	}
 	insert(10)
-	c := table.ForJournal().Cut()
+	c := table.JournalView().Cut()
 	if got := ids(c); !slices.Equal(got, []rollout.ID{7, 8, 9, 10}) || len(c.Removed) != 0 {
 		t.Errorf("the first cut told %v, and %v removed", got, c.Removed)
 	}
 	insert(6)
-	c = table.ForJournal().Cut()
+	c = table.JournalView().Cut()
 	if got := ids(c); !slices.Equal(got, []rollout.ID{13, 14, 15, 16}) ||
 		!slices.Equal(c.Removed, []rollout.ID{7, 8, 9, 10}) || c.Reset {
 		t.Errorf("the second cut told %v, and %v removed", got, c.Removed)
@@ -291,32 +291,32 @@ func TestWhatComesAndGoesBetweenTwoCutsIsNotTold(t *testing.T) {
 
 func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 	table, random := mustNew(t, Options{Capacity: 64}), rollout.Stream(1, "test", 0)
-	table.ForJournal().Track()
+	table.JournalView().Track()
 	var l ledger
 	first, groups := make(map[string][]rollout.ID), make(map[string]rollout.Group)
 	for i := range 20 {
 		name := fmt.Sprint("batch ", i)
 		groups[name] = someGroup(random, 2, 0)
-		ids, err := table.ForService().InsertOnce(ctx, name, groups[name])
+		ids, err := table.ServiceView().InsertOnce(ctx, name, groups[name])
 		if err != nil {
 			t.Fatal(err)
 		}
 		first[name] = ids
 		if i%3 == 0 {
-			l.apply(t, table.ForJournal().Cut())
+			l.apply(t, table.JournalView().Cut())
 		}
 	}
-	l.apply(t, table.ForJournal().Cut())
+	l.apply(t, table.JournalView().Cut())
 	rebuilt := mustNew(t, Options{Capacity: 64})
-	if _, err := rebuilt.ForJournal().Rebuild(l.recovered(t)); err != nil {
+	if _, err := rebuilt.JournalView().Rebuild(l.recovered(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(first)) {
-		ids, err := rebuilt.ForService().InsertOnce(ctx, name, groups[name])
+		ids, err := rebuilt.ServiceView().InsertOnce(ctx, name, groups[name])
 		if err != nil || !slices.Equal(ids, first[name]) {
 			t.Errorf("%s again got %v, %v, at first %v", name, ids, err, first[name])
 		}
-		_, err = rebuilt.ForService().InsertOnce(ctx, name, someGroup(random, 2, 0))
+		_, err = rebuilt.ServiceView().InsertOnce(ctx, name, someGroup(random, 2, 0))
 		if !errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("%s with other contents: %v", name, err)
 		}
@@ -330,14 +330,14 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 func TestAttackARebuiltTableGivesNoBatchIDTwice(t *testing.T) {
 	o := Options{Capacity: 64, Shards: 2}
 	table := mustNew(t, o)
-	table.ForJournal().Track()
+	table.JournalView().Track()
 	for range 4 {
 		if _, err := table.Insert(ctx, someGroup(rollout.Stream(1, "test", 0), 2, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var l ledger
-	l.apply(t, table.ForJournal().Cut())
+	l.apply(t, table.JournalView().Cut())
 	given := make(map[rollout.BatchID]bool)
 	for range 3 {
 		for i := range 8 {
@@ -348,11 +348,11 @@ func TestAttackARebuiltTableGivesNoBatchIDTwice(t *testing.T) {
 			given[b.ID] = true
 		}
 		rebuilt := mustNew(t, o)
-		if _, err := rebuilt.ForJournal().Rebuild(l.recovered(t)); err != nil {
+		if _, err := rebuilt.JournalView().Rebuild(l.recovered(t)); err != nil {
 			t.Fatal(err)
 		}
 		table = rebuilt
-		l.apply(t, table.ForJournal().Cut())
+		l.apply(t, table.JournalView().Cut())
 	}
 }
 
@@ -361,7 +361,7 @@ func TestAttackARebuiltTableGivesNoBatchIDTwice(t *testing.T) {
 func TestAttackARebuiltQueueRefusesTheRequestsThatItServed(t *testing.T) {
 	o := Options{Capacity: 64, Sampler: FIFO, Shards: 2}
 	table, random := mustNew(t, o), rollout.Stream(1, "test", 0)
-	table.ForJournal().Track()
+	table.JournalView().Track()
 	var l ledger
 	for range 8 {
 		if _, err := table.Insert(ctx, someGroup(random, 2, 0)); err != nil {
@@ -375,7 +375,7 @@ func TestAttackARebuiltQueueRefusesTheRequestsThatItServed(t *testing.T) {
 		if _, err := table.Sample(ctx, rollout.Request{Size: 2, Shard: i % 2, ID: id}); err != nil {
 			t.Fatal(err)
 		}
-		l.apply(t, table.ForJournal().Cut())
+		l.apply(t, table.JournalView().Cut())
 	}
 	if err := table.Rewind(ctx, 1); err != nil {
 		t.Fatal(err)
@@ -391,14 +391,14 @@ func TestAttackARebuiltQueueRefusesTheRequestsThatItServed(t *testing.T) {
 		b.Draws[2].Redelivered {
 		t.Fatalf("after a release %+v, %v", b, err)
 	}
-	l.apply(t, table.ForJournal().Cut())
+	l.apply(t, table.JournalView().Cut())
 	rebuilt := mustNew(t, o)
-	if _, err := rebuilt.ForJournal().Rebuild(l.recovered(t)); err != nil {
+	if _, err := rebuilt.JournalView().Rebuild(l.recovered(t)); err != nil {
 		t.Fatal(err)
 	}
 	for i, id := range []string{"a", "b"} {
 		req := rollout.Request{Size: 2, Shard: i % 2, ID: id}
-		if !rebuilt.ForService().Repeats(req) {
+		if !rebuilt.ServiceView().Repeats(req) {
 			t.Errorf("request %s is forgotten", id)
 		}
 		for _, draw := range []func(context.Context, rollout.Request) (*rollout.Batch, error){
@@ -422,12 +422,12 @@ func TestAttackARebuiltQueueRefusesTheRequestsThatItServed(t *testing.T) {
 func whole(t *testing.T, o Options) Recovered {
 	t.Helper()
 	table, random := mustNew(t, o), rollout.Stream(1, "test", 0)
-	table.ForJournal().Track()
+	table.JournalView().Track()
 	if err := table.Advance(ctx, 3); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		if _, err := table.ForService().InsertOnce(ctx, fmt.Sprint("batch ", i), someGroup(random, 2, 3)); err != nil {
+		if _, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint("batch ", i), someGroup(random, 2, 3)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -437,7 +437,7 @@ func whole(t *testing.T, o Options) Recovered {
 		}
 	}
 	var l ledger
-	l.apply(t, table.ForJournal().Cut())
+	l.apply(t, table.JournalView().Cut())
 	return l.recovered(t)
 }
 
@@ -473,7 +473,7 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 		r := whole(t, o)
 		change(&r)
 		table := mustNew(t, o)
-		_, err := table.ForJournal().Rebuild(r)
+		_, err := table.JournalView().Rebuild(r)
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -486,7 +486,7 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 	if err := used.Advance(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := used.ForJournal().Rebuild(r); err == nil {
+	if _, err := used.JournalView().Rebuild(r); err == nil {
 		t.Error("a table that was used before was rebuilt")
 	}
 }
@@ -495,7 +495,7 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 func untouched(t *testing.T, o Options) Recovered {
 	t.Helper()
 	table := mustNew(t, o)
-	table.ForJournal().Track()
+	table.JournalView().Track()
 	if err := table.Advance(ctx, 5); err != nil {
 		t.Fatal(err)
 	}
@@ -503,7 +503,7 @@ func untouched(t *testing.T, o Options) Recovered {
 		mustInsert(t, table, group(rollout.Version(2+i), 0, 1))
 	}
 	var l ledger
-	l.apply(t, table.ForJournal().Cut())
+	l.apply(t, table.JournalView().Cut())
 	return l.recovered(t)
 }
 
@@ -550,7 +550,7 @@ func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
 		r := untouched(t, c.o)
 		c.change(&r)
 		table := mustNew(t, c.o)
-		if _, err := table.ForJournal().Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) ||
+		if _, err := table.JournalView().Rebuild(r); err == nil || !strings.Contains(err.Error(), c.want) ||
 			!errors.Is(err, rollout.ErrInvalid) {
 			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
 		}
@@ -559,7 +559,7 @@ func TestWhatNoTableOfTheseOptionsCanHoldIsRefused(t *testing.T) {
 		}
 	}
 	for _, o := range []Options{{Shards: 2}, {Sampler: FIFO}, {MaxStaleness: 3}, {Unit: UnitGroup, GroupSize: 2}, priority, positive} { // unchanged they fit
-		if _, err := mustNew(t, o).ForJournal().Rebuild(untouched(t, o)); err != nil {
+		if _, err := mustNew(t, o).JournalView().Rebuild(untouched(t, o)); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -577,7 +577,7 @@ func TestMoreThanTheCapacityIsRefused(t *testing.T) {
 	} {
 		r := untouched(t, c.had)
 		r.State.Identity = mustNew(t, c.has).options.identity()
-		if _, err := mustNew(t, c.has).ForJournal().Rebuild(r); err == nil ||
+		if _, err := mustNew(t, c.has).JournalView().Rebuild(r); err == nil ||
 			!strings.Contains(err.Error(), "more than its capacity") {
 			t.Errorf("%s: %v", name, err)
 		}

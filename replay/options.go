@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/advantage"
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay/split"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // Options define a table. They are the one definition of its keys: a run's configuration, the service's YAML and JSON,

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 func TestTheZeroOptionsAreTheDocumentedDefaults(t *testing.T) {

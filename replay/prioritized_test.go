@@ -686,7 +686,7 @@ func TestWhatWasMeasuredLongAgoCountsLess(t *testing.T) {
 func TestAnAutomaticAgeDecayStaysInItsRange(t *testing.T) {
 	p := prioritizedOptions()
 	masses := []ageMass{{0, 0}, {1000, 0}}
-	for target, want := range map[float64]float64{0.99999999: leastAutoDecay, 1e-9: greatestAutoDecay} {
+	for target, want := range map[float64]float64{0.99999999: minAutoDecay, 1e-9: greatestAutoDecay} {
 		p.TargetESS = target
 		// Falling by 1% a version; by so little that the target is met anyway.
 		if got := p.solveAgeDecay(append(masses, ageMass{1, 3}),

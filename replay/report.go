@@ -421,14 +421,14 @@ func mixtureESS(masses []ageMass, e curve, rate float64) float64 {
 
 // The range of an age decay that follows target_ess.
 const (
-	leastAutoDecay    = 1
+	minAutoDecay      = 1
 	greatestAutoDecay = 1e6
 )
 
 // solveAgeDecay bisects log tau for the target: the more old rollouts count, the lower is the ESS.
 func (o *Options) solveAgeDecay(masses []ageMass, e curve) float64 {
 	short := func(tau float64) bool { return mixtureESS(masses, e, o.decayRate(tau)) < o.TargetESS }
-	low, high := float64(leastAutoDecay), float64(greatestAutoDecay)
+	low, high := float64(minAutoDecay), float64(greatestAutoDecay)
 	if !short(high) {
 		return high
 	}

@@ -12,8 +12,8 @@ import (
 // when a batch is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
 type ServiceView struct{ table *Table }
 
-// ForService returns the table as a service uses it.
-func (t *Table) ForService() ServiceView { return ServiceView{t} }
+// ServiceView returns the table as a service uses it.
+func (t *Table) ServiceView() ServiceView { return ServiceView{t} }
 
 // InsertOnce is [Table.Insert] under an id of the caller's choice: repeated with the same id, it adds nothing and
 // returns the first IDs, so that a caller who got no answer can ask again. With other rollouts the error wraps

@@ -183,11 +183,11 @@ func snapshotFormat() sealed.Format { return sealed.Format{Magic: "reprtab", Ver
 // write writes the image, in little memory beside it.
 func (im *image) write(w io.Writer) error {
 	out := snapshotFormat().NewWriter(w)
-	books := gob.NewEncoder(out)
-	err := books.Encode(im.withoutColumns())
+	encoder := gob.NewEncoder(out)
+	err := encoder.Encode(im.withoutColumns())
 	for _, c := range im.columns() {
 		if err == nil {
-			err = c.write(books)
+			err = c.write(encoder)
 		}
 	}
 	if err == nil {

@@ -32,7 +32,7 @@ func TestASnapshotKeepsLeasesAndRememberedRequests(t *testing.T) {
 	zero := float32(0)
 	g := group(0, 1, 0)
 	g.Rollouts[0].Advantage = &zero
-	ids, err := table.ForService().InsertOnce(ctx, "insert", g)
+	ids, err := table.ServiceView().InsertOnce(ctx, "insert", g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestASnapshotKeepsLeasesAndRememberedRequests(t *testing.T) {
 	if !bytes.Equal(snapshotOf(t, fresh), snapshotOf(t, table)) {
 		t.Error("the restored table's snapshot differs")
 	}
-	if again, err := fresh.ForService().InsertOnce(ctx, "insert", g); err != nil || !reflect.DeepEqual(again, ids) {
+	if again, err := fresh.ServiceView().InsertOnce(ctx, "insert", g); err != nil || !reflect.DeepEqual(again, ids) {
 		t.Errorf("the insertion's id was forgotten: %v, %v", again, err)
 	}
 	if b := mustSample(t, fresh, rollout.Request{Size: 1, ID: "use"}); !reflect.DeepEqual(b, used) {
@@ -144,7 +144,7 @@ func busy(t testing.TB, o Options) *Table {
 	table, random := mustNew(t, o), rollout.Stream(1, "busy", 0)
 	var problems error
 	for v := range rollout.Version(12) {
-		_, err := table.ForService().InsertOnce(ctx, fmt.Sprint("insert ", v), someGroup(random, 2, v))
+		_, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint("insert ", v), someGroup(random, 2, v))
 		problems = errors.Join(problems, err)
 		_, err = table.Lease(ctx, rollout.Request{Size: 2, Fresh: int(v % 2 * 2), ID: fmt.Sprint(v),
 			Shard: int(v) % table.options.Shards})

@@ -336,21 +336,21 @@ func TestAnInsertionAheadOfTheTableMayBeRetriedAfterAnAdvance(t *testing.T) {
 
 func TestInsertionsWithOneIdEnterOnce(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 8})
-	first, err := table.ForService().InsertOnce(ctx, "a", group(0, 1, 0))
+	first, err := table.ServiceView().InsertOnce(ctx, "a", group(0, 1, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := table.ForService().InsertOnce(ctx, "a", group(0, 1, 0))
+	again, err := table.ServiceView().InsertOnce(ctx, "a", group(0, 1, 0))
 	if err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("a repeat gave %v, %v, the first %v", again, err, first)
 	}
 	for _, changed := range [][]rollout.Group{{group(0, 1, 1)}, {group(0, 1), group(0, 0)}, {group(0, 1)}, {}} {
-		_, err := table.ForService().InsertOnce(ctx, "a", changed...)
+		_, err := table.ServiceView().InsertOnce(ctx, "a", changed...)
 		if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), `batch_id: "a": it was used`) {
 			t.Errorf("other contents under a known id: %v", err)
 		}
 	}
-	other, err := table.ForService().InsertOnce(ctx, "b", group(0, 1, 0))
+	other, err := table.ServiceView().InsertOnce(ctx, "b", group(0, 1, 0))
 	if err != nil || other[0] != 3 || statsOf(table).Inserted != 4 {
 		t.Errorf("another gave %v, %v", other, err)
 	}
@@ -397,7 +397,7 @@ func TestACancelledContextStopsEveryOperation(t *testing.T) {
 // same checks a table's flow against its statistics.
 func sameFlow(t *testing.T, table *Table) Flow {
 	t.Helper()
-	f := table.ForService().Flow()
+	f := table.ServiceView().Flow()
 	s := statsOf(table)
 	want := Flow{
 		Inserted: s.Inserted, Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned,
@@ -433,7 +433,7 @@ func TestTheFlowIsThatOfAllShardsAsOfNow(t *testing.T) {
 	}
 	clock.now = clock.now.Add(time.Second)
 	// the look itself ends the leases
-	if f := table.ForService().Flow(); f.Drawn != 9 || f.Returned != 3 || f.Acknowledged != 6 {
+	if f := table.ServiceView().Flow(); f.Drawn != 9 || f.Returned != 3 || f.Acknowledged != 6 {
 		t.Errorf("when the leases are over: %+v", f)
 	}
 	if err := table.Rewind(ctx, 1); err != nil {

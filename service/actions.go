@@ -207,11 +207,11 @@ func (t *table) rewind(ctx context.Context, v rollout.Version) error {
 	if err := t.gone(); err != nil {
 		return err
 	}
-	from, before := t.version(), t.rollouts.ForService().Flow().Rewound
+	from, before := t.version(), t.rollouts.ServiceView().Flow().Rewound
 	if err := t.rollouts.Rewind(ctx, v); err != nil {
 		return err
 	}
-	t.gate.Load().Rewind(int(from-v), t.rollouts.ForService().Flow().Rewound-before)
+	t.gate.Load().Rewind(int(from-v), t.rollouts.ServiceView().Flow().Rewound-before)
 	return nil
 }
 
@@ -431,7 +431,7 @@ func totals(_ context.Context, t *table, r *wire.TotalsRequest) (any, error) {
 	if r.Shard < 0 || r.Shard >= t.Shards {
 		return nil, wire.Errorf(wire.Invalid, "shard: %d: want 0 to %d", r.Shard, t.Shards-1)
 	}
-	return wire.Totals{Table: t.Name, Totals: t.rollouts.ForService().Totals(r.Shard)}, nil
+	return wire.Totals{Table: t.Name, Totals: t.rollouts.ServiceView().Totals(r.Shard)}, nil
 }
 
 // locate answers wire.Locate. Without a cluster the answer is this service itself.

@@ -349,7 +349,7 @@ func (t *table) readState(r io.Reader) error {
 	if err := t.rollouts.Restore(r); err != nil {
 		return err
 	}
-	t.rollouts.ForService().ReleaseAll()
+	t.rollouts.ServiceView().ReleaseAll()
 	if t.prompts != nil {
 		if err := copyPrompts(t.prompts, saved); err != nil {
 			return err

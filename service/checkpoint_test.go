@@ -247,8 +247,8 @@ func TestARestoredGateCountsInsertionsBetweenTheSnapshots(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s := table.gate.Load().State(table.now(), 0); s.Started != 10 ||
-				table.rollouts.ForService().Flow().Present != 10 {
-				t.Errorf("started are %d, present %d; want 10", s.Started, table.rollouts.ForService().Flow().Present)
+				table.rollouts.ServiceView().Flow().Present != 10 {
+				t.Errorf("started are %d, present %d; want 10", s.Started, table.rollouts.ServiceView().Flow().Present)
 			}
 		})
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -229,7 +229,7 @@ func (s *Service) Counts(name string) wire.Counts {
 	if t == nil {
 		return wire.Counts{}
 	}
-	f := t.rollouts.ForService().Flow()
+	f := t.rollouts.ServiceView().Flow()
 	return wire.Counts{Version: int32(t.version()), Present: f.Present, Bytes: f.Bytes, Inserted: f.Inserted,
 		LogBytes: t.journal.Stats().FileBytes}
 }

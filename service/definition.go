@@ -8,8 +8,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay/prompts"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -84,10 +84,6 @@ func (d *definition) text() ([]byte, error) { return json.Marshal(d.Table) }
 
 // readDefinition reads what text returned.
 func readDefinition(text []byte) (*definition, error) {
-	text, err := upgradeDefinition(text)
-	if err != nil {
-		return nil, fmt.Errorf("reading a table's definition: %w", err)
-	}
 	var w wire.Table
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -95,46 +91,6 @@ func readDefinition(text []byte) (*definition, error) {
 		return nil, fmt.Errorf("reading a table's definition: %w", err)
 	}
 	return complete(w, nil)
-}
-
-// upgradeDefinition rewrites a definition of earlier journals.
-func upgradeDefinition(text []byte) ([]byte, error) {
-	var tree map[string]json.RawMessage
-	if err := json.Unmarshal(text, &tree); err != nil {
-		return nil, err
-	}
-	if err := flattenPriority(tree); err != nil {
-		return nil, err
-	}
-	// Without entry_until, an entry at the maximum ended with any report.
-	if string(tree["entry"]) == `"max"` && tree["entry_until"] == nil {
-		tree["entry_until"] = json.RawMessage(`"report"`)
-	}
-	return json.Marshal(tree)
-}
-
-// flattenPriority moves the options of sampler prioritized out of the object of their own in which the first journals
-// kept them. There a beta of 0 was left out.
-func flattenPriority(tree map[string]json.RawMessage) error {
-	if tree["priority"] == nil {
-		return nil
-	}
-	priority := map[string]json.RawMessage{"beta": json.RawMessage("0")}
-	if err := json.Unmarshal(tree["priority"], &priority); err != nil {
-		return err
-	}
-	delete(tree, "priority")
-	renamed := map[string]string{
-		"base": "priority_base", "epsilon": "priority_epsilon", "exponent": "priority_exponent",
-		"beta": "importance_beta", "beta_versions": "importance_anneal", "normalisation": "importance_norm",
-	}
-	for key, value := range priority {
-		if now, ok := renamed[key]; ok {
-			key = now
-		}
-		tree[key] = value
-	}
-	return nil
 }
 
 // differences describes every key in which a definition differs from the table's, both with defaults filled in.

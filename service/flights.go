@@ -77,7 +77,7 @@ func (t *table) flight() (*flight.FlightInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := t.rollouts.ForService().Flow()
+	f := t.rollouts.ServiceView().Flow()
 	return &flight.FlightInfo{
 		Schema:           flight.SerializeSchema(t.schema, memory.DefaultAllocator),
 		FlightDescriptor: &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{t.Name}},

@@ -406,9 +406,9 @@ func FuzzCheckpoints(f *testing.F) {
 			file = bytes.Clone(file)
 			file[uint(at)%uint(len(file))] ^= flip
 		}
-		before := fmt.Sprint(table.rollouts.ForService().Flow(), table.gate.Load().State(time.Time{}, table.version()))
+		before := fmt.Sprint(table.rollouts.ServiceView().Flow(), table.gate.Load().State(time.Time{}, table.version()))
 		if err := table.readState(bytes.NewReader(file)); err != nil {
-			if after := fmt.Sprint(table.rollouts.ForService().Flow(),
+			if after := fmt.Sprint(table.rollouts.ServiceView().Flow(),
 				table.gate.Load().State(time.Time{}, table.version())); after != before {
 				t.Errorf("a checkpoint that was refused (%v) changed the table from %s to %s", err, before, after)
 			}

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -279,7 +279,7 @@ type gateSnapshot struct {
 }
 
 func (t *table) gateSnapshot() gateSnapshot {
-	return gateSnapshot{Books: t.gate.Load().Count(), Inserted: t.rollouts.ForService().Flow().Inserted}
+	return gateSnapshot{Books: t.gate.Load().Count(), Inserted: t.rollouts.ServiceView().Flow().Inserted}
 }
 
 func (g gateSnapshot) write(w io.Writer) error { return gateFormat().Write(w, &g) }
@@ -294,7 +294,7 @@ func readGateSnapshot(r io.Reader) (g gateSnapshot, err error) {
 // countFor returns the count as of the table's present state.
 func (g gateSnapshot) countFor(t *table) gateCount {
 	count := g.Books
-	now := t.rollouts.ForService().Flow().Inserted
+	now := t.rollouts.ServiceView().Flow().Inserted
 	if now <= g.Inserted {
 		return count
 	}

@@ -398,14 +398,14 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 		return nil, err
 	}
 	defer leave()
-	ids, repeated, err := t.rollouts.ForService().Inserted(in.BatchID, in.groups...)
+	ids, repeated, err := t.rollouts.ServiceView().Inserted(in.BatchID, in.groups...)
 	if err != nil {
 		return nil, in.nameRow(err)
 	}
 	w := wait{place: insertPlace, alone: repeated, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
-			ids, repeated, err = t.rollouts.ForService().Inserted(in.BatchID, in.groups...)
+			ids, repeated, err = t.rollouts.ServiceView().Inserted(in.BatchID, in.groups...)
 			if repeated {
 				return err
 			}
@@ -454,12 +454,12 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 	}
 	defer t.service.tableMemory.add(-charged) // recount charges what the table really took
 	insert := func() (err error) {
-		ids, err = t.rollouts.ForService().InsertOnce(ctx, in.BatchID, in.groups...)
+		ids, err = t.rollouts.ServiceView().InsertOnce(ctx, in.BatchID, in.groups...)
 		return err
 	}
-	before := t.rollouts.ForService().Groups()
+	before := t.rollouts.ServiceView().Groups()
 	if t.limiter != nil {
-		err = t.limiter.Insert(in.items, t.rollouts.ForService().Flow, insert)
+		err = t.limiter.Insert(in.items, t.rollouts.ServiceView().Flow, insert)
 	} else {
 		err = insert()
 	}
@@ -478,7 +478,7 @@ func (t *table) chargeRoom(in *insertion) (charged int64, err error) {
 	charged = in.bytes
 	if m.held.Load()+charged > m.most {
 		t.recount() // leases settled since the last time have let go of what was evicted
-		f := t.rollouts.ForService().Flow()
+		f := t.rollouts.ServiceView().Flow()
 		evicted := max(f.Bytes+in.bytes-t.CapacityBytes, 0)
 		if over := f.Present + in.rows - t.Capacity; over > 0 && f.Present > 0 {
 			evicted = max(evicted, int64(over)*(f.Bytes/int64(f.Present)+rolloutOverhead))
@@ -494,7 +494,7 @@ func (t *table) chargeRoom(in *insertion) (charged int64, err error) {
 // wakeSamples wakes the first sample of each shard that got groups since the table had so many. A limiter may let
 // those of any shard pass.
 func (t *table) wakeSamples(before uint64) {
-	n, came := uint64(t.Shards), t.rollouts.ForService().Groups()-before
+	n, came := uint64(t.Shards), t.rollouts.ServiceView().Groups()-before
 	if t.limiter != nil || came >= n {
 		t.lines.rolloutsChanged()
 		return

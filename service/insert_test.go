@@ -428,8 +428,8 @@ func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 				useAtDraw: true}, nil); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(<-first, insert(ms(0))); err != nil || table.rollouts.ForService().Flow().Inserted != 2 {
-				t.Errorf("%v; inserted %d, want 2", err, table.rollouts.ForService().Flow().Inserted)
+			if err := errors.Join(<-first, insert(ms(0))); err != nil || table.rollouts.ServiceView().Flow().Inserted != 2 {
+				t.Errorf("%v; inserted %d, want 2", err, table.rollouts.ServiceView().Flow().Inserted)
 			}
 		})
 }

@@ -153,7 +153,7 @@ func (t *table) settleAll(acknowledged, released []uint64, h *holder) error {
 			if !t.leases.has(id, h) {
 				return t.notLeased(id, h)
 			}
-			return t.rollouts.ForService().Renew(id) // it is on lease, and stays so until it is settled below
+			return t.rollouts.ServiceView().Renew(id) // it is on lease, and stays so until it is settled below
 		})
 		if err != nil {
 			return err

@@ -6,9 +6,9 @@ import (
 	"math"
 	"sync"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 

@@ -72,7 +72,7 @@ type waiter struct {
 	tried  uint64        // changes before its last try
 }
 
-func (w *waiter) poke() {
+func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default: // it has been told
@@ -104,7 +104,7 @@ func (q *lines) join(p place, h *holder, tried uint64) (*waiter, error) {
 	if l == nil {
 		l = list.New()
 		q.of[p] = l
-		w.poke() // what changed since its try woke nobody
+		w.signal() // what changed since its try woke nobody
 	}
 	w.at = l.PushBack(w)
 	if tried != q.changes {
@@ -126,9 +126,9 @@ func (q *lines) leave(w *waiter) {
 		delete(q.of, w.place)
 	}
 	if next != nil && first {
-		next.Value.(*waiter).poke()
+		next.Value.(*waiter).signal()
 	}
-	q.relayTo(next)
+	q.wakeFrom(next)
 }
 
 func (q *lines) count(p place, n int) {
@@ -164,7 +164,7 @@ func (q *lines) refused(p place, w *waiter) {
 		}
 	})
 	if w != nil {
-		q.relayTo(w.at.Next())
+		q.wakeFrom(w.at.Next())
 	}
 }
 
@@ -218,7 +218,7 @@ func (q *lines) change() {
 
 func (q *lines) wakeFirst(p place) {
 	if l := q.of[p]; l != nil {
-		l.Front().Value.(*waiter).poke()
+		l.Front().Value.(*waiter).signal()
 	}
 }
 
@@ -241,12 +241,12 @@ func (q *lines) hold(note func()) {
 // watch sets the timer if those behind the first may have to be tried.
 func (q *lines) watch() {
 	if q.timer == nil && q.waiting > 1 && q.relayed != q.changes && q.bothHeld() {
-		q.timer = time.AfterFunc(max(standstill-time.Since(q.since), 0), q.relay)
+		q.timer = time.AfterFunc(max(standstill-time.Since(q.since), 0), q.tryAll)
 	}
 }
 
-// relay lets all who wait be tried, if the table stands still: in each line one wakes the next.
-func (q *lines) relay() {
+// tryAll lets all who wait be tried, if the table stands still: in each line one wakes the next.
+func (q *lines) tryAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timer = nil
@@ -256,15 +256,15 @@ func (q *lines) relay() {
 	}
 	q.relayed = q.changes
 	for _, l := range q.of {
-		q.relayTo(l.Front().Next())
+		q.wakeFrom(l.Front().Next())
 	}
 }
 
-// relayTo wakes the first of those from a request on that was not tried in this standstill.
-func (q *lines) relayTo(e *list.Element) {
+// wakeFrom wakes the first of those from a request on that was not tried in this standstill.
+func (q *lines) wakeFrom(e *list.Element) {
 	for ; e != nil && q.relayed == q.changes; e = e.Next() {
 		if w := e.Value.(*waiter); w.tried != q.changes {
-			w.poke()
+			w.signal()
 			return
 		}
 	}

@@ -467,7 +467,7 @@ func (m *lineModel) check(changed time.Time) {
 	still := time.Since(changed) >= standstill
 	m.inserts = m.served(m.inserts, rollout.ErrFull, still)
 	m.samples = m.served(m.samples, rollout.ErrStarved, still)
-	f := m.table.rollouts.ForService().Flow()
+	f := m.table.rollouts.ServiceView().Flow()
 	still = time.Since(m.changed()) > standstill && len(m.inserts) > 0 && len(m.samples) > 0
 	for _, line := range []struct {
 		what    string
@@ -536,7 +536,7 @@ func (m *lineModel) finish() {
 	for _, r := range m.leased {
 		r.settle(m.t, m.table)
 	}
-	if f := m.table.rollouts.ForService().Flow(); f.Inserted != uint64(f.Present)+f.Acknowledged {
+	if f := m.table.rollouts.ServiceView().Flow(); f.Inserted != uint64(f.Present)+f.Acknowledged {
 		m.t.Errorf("the books do not balance: %+v", f)
 	}
 }

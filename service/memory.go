@@ -32,7 +32,7 @@ const (
 	smallShare      = 32 // leases, and calls
 	mostOfSmall     = 512 << 20
 	programShare    = 8
-	leastForTables  = 8 // in Validate
+	minForTables    = 8 // in Validate
 )
 
 // What things take besides their payload, in bytes; measured, and rounded up.
@@ -315,8 +315,8 @@ func (s *Service) memory() []MemoryPart {
 	return append(parts, MemoryPart{"tables", m.held.Load(), m.most, m.refused.Load()})
 }
 
-// leastMemory is the least that a service can work with.
-const leastMemory = 64 << 20
+// minMemory is the least that a service can work with.
+const minMemory = 64 << 20
 
 // defaultTables is how many tables of the default capacity_bytes there is memory for, with what they hold besides.
 const defaultTables = 4
@@ -371,7 +371,7 @@ func (h *holdings) charge(bytes int64, what string, args ...any) error {
 // tableBytes returns what a table takes: its shards; its rollouts with their overhead, those too that left and are on
 // lease or in remembered batches; and the ids, grants and prompts that it remembers.
 func (t *table) tableBytes() int64 {
-	f := t.rollouts.ForService().Flow()
+	f := t.rollouts.ServiceView().Flow()
 	bytes := int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*rolloutOverhead
 	bytes += f.IDs + t.reports.bytes.Load() + t.gate.Load().Bytes()
 	if t.prompts != nil {

@@ -105,7 +105,7 @@ func TestAttackUnfinishedMessages(t *testing.T) {
 
 // The draws of batches on lease are counted; what does not fit is refused before it is drawn.
 func TestAttackLeasesOfMillionsOfDraws(t *testing.T) {
-	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 4 << 20, MaxInFlightBytes: 8 << 20,
+	v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 4 << 20, MaxInFlightBytes: 8 << 20,
 		MaxOutgoingBytes: 8 << 20})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: replay.Uniform, Capacity: 64}})
 	v.fill("a", alone(4, 0)...)
@@ -134,7 +134,7 @@ func TestAttackLeasesOfMillionsOfDraws(t *testing.T) {
 
 // Rows are counted as the rollouts that they become.
 func TestAttackRowsOfOneToken(t *testing.T) {
-	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 4 << 20})
+	v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 4 << 20})
 	v.create(wire.Table{Name: "a"})
 	_, err := v.insert("a", wire.InsertRequest{}, alone(2*4<<20/rolloutOverhead, 0)...)
 	checkRefusal(t, err, wire.TooLarge, "rows", "decoded", "fewer rows")
@@ -194,7 +194,7 @@ func TestAttackTablesOfManyShards(t *testing.T) {
 
 // A table without capacity_bytes gets a part of the memory, and all tables together keep to theirs.
 func TestAttackTablesThatFillTheMemory(t *testing.T) {
-	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
+	v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
 	most := v.service.tableMemory.most
 	var err error
 	tables := 0
@@ -243,7 +243,7 @@ func TestAttackRolloutsThatLeftAreStillHeld(t *testing.T) {
 	large := rollout.Group{Rollouts: []*rollout.Rollout{answer(40_000, 0, 1)}}
 	for _, sampler := range []replay.Sampler{replay.Distinct, replay.FIFO} {
 		t.Run(string(sampler), func(t *testing.T) {
-			v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
+			v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
 			v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: sampler, Capacity: 1,
 				CapacityBytes: 1 << 20, LeaseSeconds: 366 * 24 * 3600}})
 			m := &v.service.tableMemory
@@ -286,7 +286,7 @@ func TestAttackRolloutsThatLeftAreStillHeld(t *testing.T) {
 
 // Ids and grants that a table remembers are charged to it.
 func TestAttackRememberedIDs(t *testing.T) {
-	v := serve(t, Options{MemoryBytes: leastMemory})
+	v := serve(t, Options{MemoryBytes: minMemory})
 	id := func(n int) string { return fmt.Sprintf("%0*d", maxIDBytes, n) }
 	v.create(wire.Table{Name: "a", Options: replay.Options{Sampler: replay.FIFO, Capacity: 64},
 		Gate: &wire.Gate{RolloutsPerUpdate: 1e6}})
@@ -327,7 +327,7 @@ func TestAttackRememberedIDs(t *testing.T) {
 
 // Prompts are charged to their table, and bounded.
 func TestAttackPromptsWithoutEnd(t *testing.T) {
-	v := serve(t, Options{MemoryBytes: leastMemory})
+	v := serve(t, Options{MemoryBytes: minMemory})
 	report := func(table string, n int) error {
 		results := make([]wire.PromptResult, 100)
 		for i := range results {
@@ -472,7 +472,7 @@ func TestAttackAMessageOfAFewBytesASecond(t *testing.T) {
 
 // Calls that wait are counted, and some are left to other callers.
 func TestAttackMoreCallsThanThereIsMemoryFor(t *testing.T) {
-	v := serve(t, Options{MemoryBytes: leastMemory, MaxOutgoingBytes: 1 << 20, MaxInFlightBytes: 1 << 20})
+	v := serve(t, Options{MemoryBytes: minMemory, MaxOutgoingBytes: 1 << 20, MaxInFlightBytes: 1 << 20})
 	v.create(wire.Table{Name: "a"})
 	most := int(v.service.calls.unnamed.most / callOverhead)
 	waiting := make([]*exchanger, most)
@@ -499,7 +499,7 @@ func TestAttackMoreCallsThanThereIsMemoryFor(t *testing.T) {
 
 // Messages that wait for memory are counted, and refused beyond their part.
 func TestAttackMoreMessagesThanThereIsMemoryFor(t *testing.T) {
-	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 1 << 20, MaxInFlightBytes: 4 << 20,
+	v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 1 << 20, MaxInFlightBytes: 4 << 20,
 		MaxOutgoingBytes: 4 << 20})
 	v.create(wire.Table{Name: "a"})
 	taken, err := v.service.incoming.acquire(v.ctx, "", "a", v.service.incoming.byTable.most)
@@ -555,7 +555,7 @@ func TestLargeMessagesGetThroughOneAfterAnother(t *testing.T) {
 
 // Insertions into several tables are charged before they enter, and wait for memory that another table gives up.
 func TestAttackInsertionsIntoManyTablesTakeNoMoreThanThereIs(t *testing.T) {
-	v := serve(t, Options{MemoryBytes: leastMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
+	v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})
 	for _, name := range []string{"a", "b"} {
 		v.create(wire.Table{Name: name, Options: replay.Options{Capacity: 1 << 20, CapacityBytes: 1 << 40}})
 	}

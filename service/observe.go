@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/internal/disk"
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -181,7 +181,7 @@ func (t *table) view() TableView {
 		v.AgeDecay = inspect.AgeDecay()
 	}
 	if t.limiter != nil {
-		state := t.limiter.State(t.rollouts.ForService().Flow())
+		state := t.limiter.State(t.rollouts.ServiceView().Flow())
 		v.Limiter = &state
 	}
 	if t.Gate != nil {

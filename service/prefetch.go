@@ -206,7 +206,7 @@ func (t *table) renewIfCurrent(b *rollout.Batch, slack int, h *holder) bool {
 		if age < 0 || age > int64(slack) || !t.leases.has(b.ID, h) || t.tooStale(b, age) {
 			return rollout.ErrNoLease
 		}
-		return t.rollouts.ForService().Renew(b.ID)
+		return t.rollouts.ServiceView().Renew(b.ID)
 	}) == nil
 }
 

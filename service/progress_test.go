@@ -112,8 +112,8 @@ func (r *rehearsal) run(batch, updates int) (made int, err error) {
 	return made, nil
 }
 
-// mostUpdates runs a definition with every size of batch until one makes so many updates, and returns the most made.
-func mostUpdates(t testing.TB, s *Service, w wire.Table, updates int) (most, batch int, err error) {
+// mostMade runs a definition with every size of batch until one makes so many updates, and returns the most made.
+func mostMade(t testing.TB, s *Service, w wire.Table, updates int) (most, batch int, err error) {
 	for size := 1; size <= w.Capacity/w.Shards && most < updates; size++ {
 		if made, e := rehearse(t, s, w).run(size, updates); made >= most {
 			most, batch, err = made, size, e
@@ -178,7 +178,7 @@ func TestAttackDefinitionsThatPassGoOnAndThoseRefusedAreStuck(t *testing.T) {
 		about := fmt.Sprintf("%+v limiter %+v gate %+v", w.Options.WithDefaults(), w.Limiter, w.Gate)
 		if len(problems) == 0 {
 			passed++
-			if made, batch, err := mostUpdates(t, s, w, 300); made < 300 {
+			if made, batch, err := mostMade(t, s, w, 300); made < 300 {
 				t.Fatalf("stuck after %d updates of %d: %v\n%s", made, batch, err, about)
 			}
 			continue
@@ -189,7 +189,7 @@ func TestAttackDefinitionsThatPassGoOnAndThoseRefusedAreStuck(t *testing.T) {
 			named++
 			continue
 		}
-		if made, batch, _ := mostUpdates(t, s, w, 1500); made == 1500 {
+		if made, batch, _ := mostMade(t, s, w, 1500); made == 1500 {
 			t.Fatalf("batches of %d go on, and it was refused: %s\n%s", batch, why, about)
 		}
 	}
@@ -247,18 +247,6 @@ func TestAJournalWithADefinitionThatWouldBeRefusedTodayIsRead(t *testing.T) {
 	text := `{"name":"a","sampler":"fifo","limiter":{"samples_per_insert":0.5,"error_buffer":8}}`
 	if _, err := readDefinition([]byte(text)); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestAJournalWithoutEntryUntilEndsEntriesWithAnyReport(t *testing.T) {
-	for text, want := range map[string]replay.Until{
-		`{"name":"a","sampler":"prioritized","entry":"max"}`:                        replay.UntilReport,
-		`{"name":"a","sampler":"prioritized","entry":"max","entry_until":"replay"}`: replay.UntilReplay,
-		`{"name":"a","sampler":"prioritized","entry":"own"}`:                        "",
-	} {
-		if d, err := readDefinition([]byte(text)); err != nil || d.EntryUntil != want {
-			t.Errorf("%s was read as %+v, %v, want entry_until %q", text, d, err, want)
-		}
 	}
 }
 

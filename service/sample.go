@@ -432,7 +432,7 @@ func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, e
 // at draw.
 func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
 	w := wait{
-		place: place(r.Shard), holder: h, alone: t.rollouts.ForService().Repeats(r.Request),
+		place: place(r.Shard), holder: h, alone: t.rollouts.ServiceView().Repeats(r.Request),
 		waiting: &t.meter.samplesWaiting, timeout: r.timeout, now: t.now,
 		next: func() (time.Time, bool) { return t.nextLeaseExpiry(r.Shard) },
 	}
@@ -455,10 +455,10 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 // the draws of all shards.
 func (t *table) nextLeaseExpiry(shard int) (first time.Time, ok bool) {
 	if t.limiter == nil {
-		return t.rollouts.ForService().NextExpiry(shard)
+		return t.rollouts.ServiceView().NextExpiry(shard)
 	}
 	for s := range t.Shards {
-		if at, found := t.rollouts.ForService().NextExpiry(s); found && (!ok || at.Before(first)) {
+		if at, found := t.rollouts.ServiceView().NextExpiry(s); found && (!ok || at.Before(first)) {
 			first, ok = at, true
 		}
 	}
@@ -467,10 +467,10 @@ func (t *table) nextLeaseExpiry(shard int) (first time.Time, ok bool) {
 
 // tryDraw draws a batch now, if the limiter allows.
 func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollout.Batch, err error) {
-	if t.limiter == nil || t.rollouts.ForService().Repeats(r.Request) {
+	if t.limiter == nil || t.rollouts.ServiceView().Repeats(r.Request) {
 		return t.leaseOrUse(ctx, r, h)
 	}
-	starved, err := t.limiter.Sample(r.Size, t.rollouts.ForService().Flow, func() (err error) {
+	starved, err := t.limiter.Sample(r.Size, t.rollouts.ServiceView().Flow, func() (err error) {
 		b, err = t.leaseOrUse(ctx, r, h)
 		return err
 	})
@@ -485,7 +485,7 @@ func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*roll
 	if err != nil {
 		return nil, err
 	}
-	b, err := t.rollouts.ForService().Lease(ctx, r.Request)
+	b, err := t.rollouts.ServiceView().Lease(ctx, r.Request)
 	switch {
 	case err != nil || b.Repeated:
 		release()

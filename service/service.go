@@ -56,8 +56,8 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/journal"
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout/option"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
@@ -168,12 +168,12 @@ func (o Options) Validate() error {
 	p.Check(o.Sync == journal.Always || o.Sync == journal.Interval || o.Sync == journal.Off, "sync", o.Sync,
 		"always, interval or off")
 	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
-	p.Check(o.MemoryBytes >= leastMemory, "memory_bytes", o.MemoryBytes, "%d or more", leastMemory)
-	p.Check(o.MemoryBytes < leastMemory || o.tableBytes() >= o.MemoryBytes/leastForTables,
+	p.Check(o.MemoryBytes >= minMemory, "memory_bytes", o.MemoryBytes, "%d or more", minMemory)
+	p.Check(o.MemoryBytes < minMemory || o.tableBytes() >= o.MemoryBytes/minForTables,
 		"memory_bytes", o.MemoryBytes, "%d more, since less than 1/%d is left for tables; or lower "+
 			"max_in_flight_bytes (%d, which counts twice), max_outgoing_bytes (%d) or max_connections (%d, of %d "+
 			"bytes each)",
-		o.MemoryBytes/leastForTables-o.tableBytes(), leastForTables, o.MaxInFlightBytes, o.MaxOutgoingBytes,
+		o.MemoryBytes/minForTables-o.tableBytes(), minForTables, o.MaxInFlightBytes, o.MaxOutgoingBytes,
 		o.MaxConnections, connectionOverhead)
 	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes,
 		"1024 to %d", math.MaxInt32)
@@ -479,7 +479,7 @@ func (s *Service) shutDown(ctx context.Context) (sum Summary, err error) {
 				sum.Released++
 			}
 		}
-		f := t.rollouts.ForService().Flow()
+		f := t.rollouts.ServiceView().Flow()
 		sum.Tables++
 		sum.Rollouts += f.Present
 		sum.Bytes += f.Bytes

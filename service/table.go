@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -335,7 +335,7 @@ func (t *table) commit(ctx context.Context) error {
 	}
 	durable, upTo := t.durable.Load(), uint64(0) // in this order: a restore sets the ids back first
 	if t.Sampler.Consumes() {
-		upTo = uint64(t.rollouts.ForService().LastID())
+		upTo = uint64(t.rollouts.ServiceView().LastID())
 	}
 	if err := t.journal.Commit(ctx); err != nil {
 		return t.journalError(err)
@@ -422,9 +422,9 @@ func (t *table) info() wire.TableInfo {
 		t.recount()
 		return nil
 	})
-	f := t.rollouts.ForService().Flow()
+	f := t.rollouts.ServiceView().Flow()
 	return wire.TableInfo{Table: t.Name, Version: int32(t.rollouts.Version()), Present: f.Present, Bytes: f.Bytes}
 }
 
 // present is the number of rollouts in the table.
-func (t *table) present() int { return t.rollouts.ForService().Flow().Present }
+func (t *table) present() int { return t.rollouts.ServiceView().Flow().Present }

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -171,7 +171,7 @@ func TestAttackWhatAQueueDeliversIsThereAfterACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.rollouts.ForService().InsertOnce(t.Context(), "unanswered", alone(2, 0)...); err != nil {
+	if _, err := q.rollouts.ServiceView().InsertOnce(t.Context(), "unanswered", alone(2, 0)...); err != nil {
 		t.Fatal(err)
 	}
 	q.lines.rolloutsChanged()

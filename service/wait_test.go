@@ -175,7 +175,7 @@ func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 				}()
 			}
 			synctest.Wait()
-			if f := table.rollouts.ForService().Flow(); f.Inserted != 16 {
+			if f := table.rollouts.ServiceView().Flow(); f.Inserted != 16 {
 				t.Errorf("without samples %d rollouts got in, want 16: 16 x 2 - 0 = 32", f.Inserted)
 			}
 			for range 4 {
@@ -196,9 +196,9 @@ func TestTheLimiterSlowsWhicheverSideRunsAhead(t *testing.T) {
 			synctest.Wait()
 			if left.Load() != 0 {
 				t.Errorf("%d of 12 are held back for ever: %+v", left.Load(),
-					table.limiter.State(table.rollouts.ForService().Flow()))
+					table.limiter.State(table.rollouts.ServiceView().Flow()))
 			}
-			if f := table.rollouts.ForService().Flow(); f.Inserted != 800 || f.Drawn != 1600 {
+			if f := table.rollouts.ServiceView().Flow(); f.Inserted != 800 || f.Drawn != 1600 {
 				t.Errorf("flow %+v", f)
 			}
 		})

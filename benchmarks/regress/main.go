@@ -28,7 +28,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/lab/results"
 )
 
 // command is the settings of a comparison.
@@ -38,7 +38,7 @@ type command struct {
 	Benchtime time.Duration `default:"200ms" help:"Time for each benchmark in a round."`
 	Rounds    int           `default:"10" help:"Rounds, in each of which both sides run."`
 	Limit     float64       `default:"1.05" help:"Largest ratio of new to old time that passes."`
-	Packages  []string      `arg:"" optional:"" help:"Packages; ./replay/... ./policy ./pipeline ./sim by default."`
+	Packages  []string      `arg:"" optional:"" help:"Packages; ./replay/... ./lab/policy ./lab/pipeline ./lab/sim by default."`
 }
 
 func main() {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/rollout"
 )
 

@@ -35,7 +35,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // Off, as a setting, leaves a peer out; auto takes it if it is installed.

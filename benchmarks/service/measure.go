@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/rollout"
 )
 

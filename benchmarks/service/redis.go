@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/benchmarks/process"
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // redisServer is a Redis server that keeps nothing on disk, or one that runs already.

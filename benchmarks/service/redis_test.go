@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 func TestARedisElsewhereIsRefused(t *testing.T) {

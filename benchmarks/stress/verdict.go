@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/lab/results"
 )
 
 // maxViolations is how many violations are kept in words. Further ones are counted.

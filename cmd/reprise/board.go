@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"github.com/reprise-rl/reprise/board"
+	"github.com/reprise-rl/reprise/lab/board"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/wire"
 )

@@ -184,8 +184,8 @@ func (c *nodes) connect() *client.Services {
 	}
 }
 
-// books is what clients of a cluster were told.
-type books struct {
+// ledger is what clients of a cluster were told.
+type ledger struct {
 	mu        sync.Mutex
 	inserted  map[string]bool // prompts of acknowledged groups
 	consumed  map[string]int  // rollouts by prompt, of acknowledged draws
@@ -207,14 +207,14 @@ func pairOf(prompt string) rollout.Group {
 }
 
 // count returns how many groups were acknowledged.
-func (b *books) count() int {
+func (b *ledger) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.inserted)
 }
 
 // slowest returns how long an insertion took at most since the last call.
-func (b *books) slowest() (d time.Duration) {
+func (b *ledger) slowest() (d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d, b.worst = b.worst, 0
@@ -222,7 +222,7 @@ func (b *books) slowest() (d time.Duration) {
 }
 
 // insert inserts groups one after another until the context ends. Each is repeated until it is acknowledged.
-func (b *books) insert(ctx context.Context, into *client.PartitionedTable, name string) {
+func (b *ledger) insert(ctx context.Context, into *client.PartitionedTable, name string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		prompt, began := fmt.Sprintf("%s-%d", name, i), time.Now()
 		for {
@@ -242,7 +242,7 @@ func (b *books) insert(ctx context.Context, into *client.PartitionedTable, name 
 
 // watch asks a node for the table's size until the context ends: it may refuse, but what was acknowledged must be in its
 // answer.
-func (b *books) watch(ctx context.Context, c *nodes, i int, table string) {
+func (b *ledger) watch(ctx context.Context, c *nodes, i int, table string) {
 	for ctx.Err() == nil {
 		b.mu.Lock()
 		least := clusterGroup * len(b.inserted)
@@ -265,7 +265,7 @@ func (b *books) watch(ctx context.Context, c *nodes, i int, table string) {
 
 // consume draws from a queue until the context has ended and the queue is empty, with nothing on lease: a draw whose
 // answer was lost goes back when its lease ends, after a minute.
-func (b *books) consume(ctx context.Context, from *client.PartitionedTable) {
+func (b *ledger) consume(ctx context.Context, from *client.PartitionedTable) {
 	drain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(3*time.Minute, stop) })()
@@ -317,8 +317,8 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 			}
 		}
 	}
-	kept := &books{inserted: make(map[string]bool)}
-	queued := &books{inserted: make(map[string]bool), consumed: make(map[string]int), uncertain: make(map[string]bool)}
+	kept := &ledger{inserted: make(map[string]bool)}
+	queued := &ledger{inserted: make(map[string]bool), consumed: make(map[string]int), uncertain: make(map[string]bool)}
 	ctx, stop := context.WithCancel(t.Context())
 	var inserting, consuming sync.WaitGroup
 	for i := range 2 {

@@ -15,17 +15,17 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/reprise-rl/reprise/design"
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/option"
-	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/lab/design"
+	"github.com/reprise-rl/reprise/lab/pipeline"
+	"github.com/reprise-rl/reprise/lab/report"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/sim"
+	"github.com/reprise-rl/reprise/lab/study"
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/sim"
-	"github.com/reprise-rl/reprise/study"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // designCommand recommends a replay configuration.

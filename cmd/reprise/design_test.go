@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reprise-rl/reprise/design"
-	"github.com/reprise-rl/reprise/pipeline"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/sim"
-	"github.com/reprise-rl/reprise/study"
+	"github.com/reprise-rl/reprise/lab/design"
+	"github.com/reprise-rl/reprise/lab/pipeline"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/sim"
+	"github.com/reprise-rl/reprise/lab/study"
 )
 
 // designedBy returns the JSON of reprise design.

@@ -14,15 +14,15 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/study"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/study"
 )
 
 const (
 	resolution = 1000             // steps of a run's bar
-	longestBar = 28               // columns
-	leastBar   = 10               // columns that the text beside a bar leaves to it
+	maxBar     = 28               // columns
+	minBar     = 10               // columns that the text beside a bar leaves to it
 	plainEvery = 10 * time.Second // between two lines about progress where there are no bars
 )
 
@@ -43,7 +43,7 @@ type display struct {
 func newDisplay(silent bool) *display {
 	d := &display{out: os.Stdout, silent: silent}
 	if !silent && terminal(os.Stdout) {
-		d.bars = mpb.New(mpb.WithWidth(longestBar), mpb.WithOutput(os.Stdout),
+		d.bars = mpb.New(mpb.WithWidth(maxBar), mpb.WithOutput(os.Stdout),
 			mpb.WithRefreshRate(200*time.Millisecond))
 	}
 	return d
@@ -99,7 +99,7 @@ func fit(parts []string, width int) string {
 // beside shows parts beside a bar, as many as the terminal has room for.
 func beside(parts func(decor.Statistics) []string) decor.Decorator {
 	return decor.Any(func(s decor.Statistics) string {
-		return "  " + fit(parts(s), s.AvailableWidth-len("  ")-len("[]")-leastBar)
+		return "  " + fit(parts(s), s.AvailableWidth-len("  ")-len("[]")-minBar)
 	})
 }
 

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/reprise-rl/reprise/engine"
-	"github.com/reprise-rl/reprise/policy/hf"
-	"github.com/reprise-rl/reprise/policy/server"
+	"github.com/reprise-rl/reprise/lab/policy/hf"
+	"github.com/reprise-rl/reprise/lab/policy/server"
 )
 
 // engineCommand is the verbs of inference servers.

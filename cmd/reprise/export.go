@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/reprise-rl/reprise/transfer"
+	"github.com/reprise-rl/reprise/service/transfer"
 )
 
 // exportCommand writes a table to an Arrow IPC file.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/lab/results"
 )
 
 // stubborn rewards everything, notes its process id, and outlives the end of its input and the signals of terminals.

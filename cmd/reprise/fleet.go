@@ -6,8 +6,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/reprise-rl/reprise/design"
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/lab/design"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service"
 )
 

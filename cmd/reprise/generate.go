@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 
-	"github.com/reprise-rl/reprise/policy"
+	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/rollout"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/reprise-rl/reprise/transfer"
+	"github.com/reprise-rl/reprise/service/transfer"
 )
 
 // importCommand inserts an Arrow IPC file into a table.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
 )
 
 // inspectCommand shows the table of a run.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
 )
 
 func TestInspectShowsTheTableInWordsAndAsJSON(t *testing.T) {

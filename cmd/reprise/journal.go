@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/reprise-rl/reprise/journal"
+	"github.com/reprise-rl/reprise/service/journal"
 )
 
 // journalCommand checks and repairs journals that no service has open.

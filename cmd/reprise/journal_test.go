@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal"
 )
 
 // aJournal is a journal of three rollouts.

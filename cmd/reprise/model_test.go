@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reprise-rl/reprise/policy"
-	"github.com/reprise-rl/reprise/policy/hf"
+	"github.com/reprise-rl/reprise/lab/policy"
+	"github.com/reprise-rl/reprise/lab/policy/hf"
 )
 
 // modelFolder writes a small random model that speaks the characters of sums.

@@ -9,11 +9,11 @@ import (
 	"os"
 	"strings"
 
-	"github.com/reprise-rl/reprise/policy"
+	"github.com/reprise-rl/reprise/lab/policy"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/task"
+	"github.com/reprise-rl/reprise/lab/task/transcript"
 	"github.com/reprise-rl/reprise/rollout"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/task"
-	"github.com/reprise-rl/reprise/task/transcript"
 )
 
 // playCommand plays episodes of a task.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reprise-rl/reprise/task/transcript"
+	"github.com/reprise-rl/reprise/lab/task/transcript"
 )
 
 // episodesOf decodes what play --json printed.

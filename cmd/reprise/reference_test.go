@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/internal/reference"
-	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/task/catalog"
 	"github.com/reprise-rl/reprise/service/server"
-	"github.com/reprise-rl/reprise/task/catalog"
 	"github.com/reprise-rl/reprise/wire"
 )
 

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/internal/disk"
-	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/study"
+	"github.com/reprise-rl/reprise/lab/report"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/study"
 )
 
 // reportCommand rewrites the report of a folder, draws a study from its archive, or writes one page over several arms.

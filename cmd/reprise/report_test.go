@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/lab/results"
 )
 
 // writeArmRun writes the folder of a run with evaluations at equal steps of compute. A run that has not ended has no

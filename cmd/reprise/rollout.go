@@ -20,11 +20,11 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
-	"github.com/reprise-rl/reprise/option"
-	"github.com/reprise-rl/reprise/policy/hf"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/task"
-	"github.com/reprise-rl/reprise/worker"
+	"github.com/reprise-rl/reprise/lab/policy/hf"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/task"
+	"github.com/reprise-rl/reprise/lab/worker"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // rolloutCommand fills a table by playing a task with inference servers.

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/lab/worker"
 	"github.com/reprise-rl/reprise/wire"
-	"github.com/reprise-rl/reprise/worker"
 )
 
 // serveModel serves a model as an engine until the test ends, and returns its address.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/reprise-rl/reprise/policy"
-	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/lab/policy"
+	"github.com/reprise-rl/reprise/lab/task"
 )
 
 // scoreCommand prints log-probs of token ids.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/internal/disk"
-	"github.com/reprise-rl/reprise/journal"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/server"
 )
 

@@ -21,9 +21,9 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/nettest"
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/server"
 	"github.com/reprise-rl/reprise/wire"
 )

@@ -12,10 +12,10 @@ import (
 	"unicode"
 
 	"github.com/reprise-rl/reprise/internal/limits"
-	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/study"
+	"github.com/reprise-rl/reprise/lab/report"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/study"
 )
 
 // studyCommand runs a named study or all of them, or lists them.
@@ -53,7 +53,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	}
 	whileRunning, end := context.WithCancel(ctx)
 	defer end()
-	go limits.BoundGarbage(whileRunning, leastGarbage)
+	go limits.BoundGarbage(whileRunning, minGarbage)
 	for _, s := range studies {
 		if err := c.carryOut(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)

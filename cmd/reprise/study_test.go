@@ -12,9 +12,9 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/study"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/study"
 )
 
 func TestStudiesAreListedWithTheirSourceAndWhatTheyAsk(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/lab/results"
 )
 
 // summary prints the result of a run.

@@ -12,13 +12,13 @@ import (
 	"github.com/reprise-rl/reprise/configs"
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/limits"
-	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/lab/report"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
 )
 
-// leastGarbage is more than small models need, which thus train as fast as with all of Go's garbage.
-const leastGarbage = 256 << 20
+// minGarbage is more than small models need, which thus train as fast as with all of Go's garbage.
+const minGarbage = 256 << 20
 
 // trainCommand trains one run, or compares a run with its no-replay baseline.
 type trainCommand struct {
@@ -76,7 +76,7 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	}
 	whileTraining, end := context.WithCancel(ctx)
 	defer end()
-	go limits.BoundGarbage(whileTraining, leastGarbage)
+	go limits.BoundGarbage(whileTraining, minGarbage)
 	if c.Compare {
 		return c.compare(ctx, config)
 	}

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
 )
 
 // smallUpdates is the length of a small run: long enough to interrupt.

@@ -24,13 +24,13 @@ import (
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/process"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/lab/pipeline"
+	"github.com/reprise-rl/reprise/lab/report"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/sim"
+	"github.com/reprise-rl/reprise/lab/worker"
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/report"
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/sim"
-	"github.com/reprise-rl/reprise/worker"
 )
 
 // upCommand runs everything on this machine, on the real clock.
@@ -263,13 +263,13 @@ func (u *up) newest() (engine.Weights, error) {
 	return engine.Newest(filepath.Join(u.Out, weightsDir), math.MaxInt32)
 }
 
-// mostFailures is how often in a row a process may end soon after its start, by itself, before the run is given up.
-const mostFailures = 5
+// maxFailures is how often in a row a process may end soon after its start, by itself, before the run is given up.
+const maxFailures = 5
 
 // failed returns the error of a process that cannot run, nil if there is none.
 func (u *up) failed() error {
 	for _, c := range u.started {
-		if s := c.State(); s.Failures >= mostFailures {
+		if s := c.State(); s.Failures >= maxFailures {
 			return u.gaveUp(c.Name, s.Err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reprise-rl/reprise/results"
+	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/wire"
 )
 

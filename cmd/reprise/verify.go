@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/task"
-	"github.com/reprise-rl/reprise/task/gsm8k"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/task"
+	"github.com/reprise-rl/reprise/lab/task/gsm8k"
 )
 
 // verifyCommand rewards the responses on standard input.

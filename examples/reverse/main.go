@@ -10,9 +10,9 @@ import (
 	"os/signal"
 	"slices"
 
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/run"
-	"github.com/reprise-rl/reprise/task"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/lab/task"
 )
 
 // reverse asks for words of four letters: "abcd:" is answered by "dcba". Every ninth word is held out.

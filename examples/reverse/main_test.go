@@ -4,9 +4,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/reprise-rl/reprise/results"
-	"github.com/reprise-rl/reprise/task"
-	"github.com/reprise-rl/reprise/task/tasktest"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/task"
+	"github.com/reprise-rl/reprise/lab/task/tasktest"
 )
 
 func TestTheTaskKeepsThePromisesOfATask(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	leastPercent  = 20
+	minPercent  = 20
 	usualPercent  = 100
 	garbagePeriod = time.Second
 )
@@ -19,7 +19,7 @@ func garbagePercent(live, least uint64) int {
 	if live <= least {
 		return usualPercent
 	}
-	return int(max(leastPercent, usualPercent*least/live))
+	return int(max(minPercent, usualPercent*least/live))
 }
 
 // BoundGarbage bounds uncollected garbage to a fifth of the live heap, or to least bytes if that is more, until the

@@ -33,7 +33,7 @@ func TestTheCollectorFollowsTheLiveMemory(t *testing.T) {
 	defer cancel()
 	ended := make(chan struct{})
 	go func() { BoundGarbage(ctx, 16<<20); close(ended) }()
-	for deadline := time.Now().Add(time.Minute); percent() != leastPercent; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); percent() != minPercent; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("with %d bytes live the percentage is %d", len(held), percent())
 		}

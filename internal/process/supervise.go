@@ -43,7 +43,7 @@ type State struct {
 // Pauses before a program is started again grow from the first to the longest, until it has run for a while.
 const (
 	firstPause   = 200 * time.Millisecond
-	longestPause = 5 * time.Second
+	maxPause = 5 * time.Second
 	healthyAfter = 10 * time.Second
 )
 
@@ -71,7 +71,7 @@ func (c *Child) Start() {
 			case <-ctx.Done():
 			case <-time.After(pause):
 			}
-			pause = min(2*pause, longestPause)
+			pause = min(2*pause, maxPause)
 		}
 	}()
 }

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/reprise-rl/reprise/option"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // open is a buffer that hands out everything it holds, as often as it is asked, at once.

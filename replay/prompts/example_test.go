@@ -3,7 +3,7 @@ package prompts_test
 import (
 	"fmt"
 
-	"github.com/reprise-rl/reprise/pipeline"
+	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 )

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"math"
 
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // Options configure a [Buffer]. They are the one definition of the keys of prompt replay: a run's configuration, the

@@ -76,7 +76,7 @@ func must(t *testing.T, err error) {
 
 func (p *parted) totals() (list []split.Totals) {
 	for _, table := range p.tables {
-		list = append(list, table.ForService().Totals(0))
+		list = append(list, table.ServiceView().Totals(0))
 	}
 	return list
 }

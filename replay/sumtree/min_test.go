@@ -64,7 +64,7 @@ func TestMinAgreesWithALinearModel(t *testing.T) {
 				m.Set(i, v)
 				values[i] = v
 			case op < 90:
-				n := min(len(values)+r.IntN(4+len(values)/8)-1, mostUnits)
+				n := min(len(values)+r.IntN(4+len(values)/8)-1, maxUnits)
 				m.Grow(n)
 				for len(values) < n {
 					values = append(values, math.Inf(1))
@@ -81,7 +81,7 @@ func TestMinAgreesWithALinearModel(t *testing.T) {
 				mustBeLeast(t, m, values)
 			}
 		}
-		if len(values) < mostUnits/2 {
+		if len(values) < maxUnits/2 {
 			t.Errorf("seed %d: it grew to %d units only", seed, len(values))
 		}
 	}

@@ -99,8 +99,8 @@ func mustAddUp(t *testing.T, tree *Tree) {
 	}
 }
 
-// mostUnits is where operate stops growing: four levels.
-const mostUnits = 5000
+// maxUnits is where operate stops growing: four levels.
+const maxUnits = 5000
 
 // operate does a random operation on both. Weights are whole numbers below 50 times a power of two that
 // Scale moves, so that all sums are exact; a third of them are 0.
@@ -119,7 +119,7 @@ func operate(t *testing.T, r *rand.Rand, tree *Tree, m *model, unit *int) {
 			t.Fatalf("find %v of %v: unit %d, want %d", u, m.total(), got, want)
 		}
 	case op < 96:
-		n := min(len(*m)+r.IntN(4+len(*m)/8)-1, mostUnits)
+		n := min(len(*m)+r.IntN(4+len(*m)/8)-1, maxUnits)
 		tree.Grow(n)
 		for len(*m) < n {
 			*m = append(*m, 0)
@@ -157,7 +157,7 @@ func TestTreeAgreesWithALinearModel(t *testing.T) {
 				m.mustAgree(t, tree)
 			}
 		}
-		if len(m) < mostUnits {
+		if len(m) < maxUnits {
 			t.Errorf("seed %d: the tree grew to %d units only", seed, len(m))
 		}
 	}

@@ -100,8 +100,8 @@ func listenError(address string, err error) error {
 	return fmt.Errorf("%q: %w: %s", address, err, remedy)
 }
 
-// longestSocket bounds the path of a socket in characters.
-const longestSocket = 103 // sockaddr_un on all systems; Linux allows 107
+// maxSocket bounds the path of a socket in characters.
+const maxSocket = 103 // sockaddr_un on all systems; Linux allows 107
 
 // ListenUnix listens on a unix socket that only its owner can open (mode 0600). It replaces a socket that a dead
 // service left behind, but not one with a listener, nor any other file.
@@ -117,9 +117,9 @@ func ListenUnix(path string) (net.Listener, error) {
 	}
 	defer os.RemoveAll(folder)
 	hidden := filepath.Join(folder, "s")
-	if n := max(len(path), len(hidden)); n > longestSocket {
+	if n := max(len(path), len(hidden)); n > maxSocket {
 		return nil, fmt.Errorf("unix: %s: %d characters too long: want a socket in a folder with a shorter name", path,
-			n-longestSocket)
+			n-maxSocket)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
 	if err != nil {

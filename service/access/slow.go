@@ -13,7 +13,7 @@ import (
 const (
 	freeFailures = 10 // of an address, answered at once
 	firstDelay   = 100 * time.Millisecond
-	longestDelay = 5 * time.Second  // of an answer: it doubles up to here
+	maxDelay     = 5 * time.Second  // of an answer: it doubles up to here
 	forgetAfter  = 10 * time.Minute // without a failure an address begins anew
 	logInterval  = time.Minute      // between two lines in the log about one address
 )
@@ -53,7 +53,7 @@ func (f *failures) slow(ctx context.Context, peer string, wrong error) error {
 		return wrong
 	}
 	wrong = fmt.Errorf("%w; %d wrong ones came from %s, and answers to them take up to %v: check the token before "+
-		"trying again", wrong, count, peer, longestDelay)
+		"trying again", wrong, count, peer, maxDelay)
 	if p == nil {
 		return wrong
 	}
@@ -89,7 +89,7 @@ func (f *failures) add(peer string) (p *failing, delay time.Duration, count int)
 	if p.count <= freeFailures {
 		return nil, 0, p.count
 	}
-	delay = min(firstDelay<<min(p.count-freeFailures-1, 10), longestDelay)
+	delay = min(firstDelay<<min(p.count-freeFailures-1, 10), maxDelay)
 	if p.waiting == maxWaiting {
 		return nil, delay, p.count
 	}

@@ -67,7 +67,7 @@ func TestAttackWrongTokensAreSlowedAndRightOnesAreNot(t *testing.T) {
 		if took, err := show(t.Context(), p, "192.0.2.7:1003", ""); err == nil || took != 0 {
 			t.Errorf("no token, as a browser begins: %v after %v", err, took)
 		}
-		wrong("192.0.2.7:1004", longestDelay)
+		wrong("192.0.2.7:1004", maxDelay)
 		wrong("192.0.2.8:1000", 0)
 		for i := range freeFailures {
 			wrong(fmt.Sprintf("[2001:db8::%d]:1000", i), 0)

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
-	"github.com/reprise-rl/reprise/cluster"
 	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/service/cluster"
 	"github.com/reprise-rl/reprise/service/server"
 	"github.com/reprise-rl/reprise/wire"
 )

@@ -14,12 +14,13 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/reprise-rl/reprise/cluster"
+	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/journal"
-	"github.com/reprise-rl/reprise/option"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/service/cluster"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -90,7 +91,7 @@ func (c Config) Validate() error {
 	}
 	problems.Check(c.Listen != Off || c.Unix != "", "listen", c.Listen, "a unix socket, or an address")
 	for i, name := range c.HTTPHosts {
-		problems.Check(access.IsHost(name), fmt.Sprintf("http_hosts[%d]", i), name,
+		problems.Check(hosts.Valid(name), fmt.Sprintf("http_hosts[%d]", i), name,
 			"a host without scheme and port, such as replay.example")
 	}
 	problems.Check(c.StopTimeout >= 0, "stop_timeout", c.StopTimeout, "0s (the default of %v) or more",

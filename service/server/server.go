@@ -24,16 +24,17 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/reprise-rl/reprise/cluster"
+	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/internal/limits"
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/service/cluster"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/watch"
 )
 
-// leastGarbage is how much garbage a small service may pile up.
-const leastGarbage = 16 << 20
+// minGarbage is how much garbage a small service may pile up.
+const minGarbage = 16 << 20
 
 // Server is a service with everything it listens on. Make it with [Start]; end it with [Server.Stop].
 type Server struct {
@@ -190,7 +191,7 @@ func (s *Server) serve() {
 		s.serveFlight(s.unix, nil)
 	}
 	s.running.Go(func() { s.pages.Run(s.ctx) })
-	s.running.Go(func() { limits.BoundGarbage(s.ctx, leastGarbage) })
+	s.running.Go(func() { limits.BoundGarbage(s.ctx, minGarbage) })
 	s.running.Go(s.reloadOnHangup)
 	if s.http != nil {
 		s.Addresses.HTTP = httpScheme + s.http.Addr().String()
@@ -226,7 +227,7 @@ const maxPageConnections = 256
 func (s *Server) servePages() {
 	pages := netutil.LimitListener(s.http, maxPageConnections)
 	s.web = &http.Server{
-		Handler:           access.Hosts(s.pages, s.http.Addr(), s.pageHosts()),
+		Handler:           hosts.Only(s.pages, s.http.Addr(), s.pageHosts()),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(),
 			slog.LevelDebug),

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reprise-rl/reprise/journal"
 	"github.com/reprise-rl/reprise/service"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/watch"
 	"github.com/reprise-rl/reprise/wire"
 )

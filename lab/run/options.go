@@ -1,0 +1,375 @@
+package run
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/lab/objective"
+	"github.com/reprise-rl/reprise/lab/pipeline"
+	"github.com/reprise-rl/reprise/lab/policy"
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout/option"
+)
+
+// pipelineOptions returns the configuration's part for package pipeline. Compute is counted with replay unless the
+// table is a queue.
+func (c Config) pipelineOptions() pipeline.Options {
+	p := c.Pipeline
+	o := p.Options
+	o.RewardLatency, o.MaxTokens, o.Advantage, o.Updates = c.rewardLatency(), c.Generate.MaxTokens, c.advantageKind(),
+		c.Budget.Updates
+	o.GroupTiming = c.groupTiming()
+	o.Mix, o.FreshShare = c.Replay.Mix, c.Replay.FreshShare
+	o.ForwardPasses = c.Learner.forwardPasses(o.BatchUpdates)
+	training := o.TrainingCost()
+	if o.WeightSync == pipeline.ByToken {
+		o.MaxTokens *= c.turns()
+	}
+	o.ComputeBudget = c.Budget.Compute * o.QueueCompute()
+	updates := float64(max(1, o.BatchUpdates)) // on each batch, whose rollouts cost as much whatever their number
+	switch {
+	case o.Mode == pipeline.Sync: // what the turn costs, over its updates
+		turn := o.WithDefaults()
+		o.UpdateCompute = float64(float64(o.Batch)*training) + o.RolloutCost*float64(turn.SyncRollouts)/float64(turn.SyncUpdates)
+	case !c.Replays():
+		o.UpdateCompute = float64(float64(o.Batch) * (training + o.RolloutCost/updates))
+	case o.Mix > 0 || o.FreshShare > 0: // the fresh rollouts that an update waits for may take more workers than there are
+		fresh := o.FreshShare
+		if o.Mix > 0 {
+			fresh = 1 / float64(1+o.Mix)
+		}
+		share := max(float64(training*float64(o.Workers)/float64(o.Trainers)), float64(fresh*o.RolloutCost/updates))
+		o.UpdateCompute = float64(float64(o.Batch) * (training + share))
+	} // else the pipeline's default, ReplayCompute
+	return o
+}
+
+// Schedule returns what package sim needs to run the configuration's schedule without a model.
+func (c Config) Schedule() (pipeline.Options, replay.Options) {
+	o, table := c.pipelineOptions(), c.replayOptions(0)
+	o.RewardLatency, o.GroupTiming = nil, nil
+	return o, table
+}
+
+// Replays reports whether rollouts can be used more than once.
+func (c Config) Replays() bool { return !c.Replay.Sampler.Consumes() }
+
+// replayOptions returns the configuration's part for package replay; vocab bounds the tokens.
+func (c Config) replayOptions(vocab int) replay.Options {
+	o := c.Replay.Options
+	o.Shards, o.Advantage, o.Vocab, o.Seed = c.Pipeline.Trainers, c.advantageKind(), vocab, c.Seed
+	if o.Unit == replay.UnitGroup {
+		o.GroupSize = c.Pipeline.Group
+	}
+	if o.Capacity == 0 {
+		o.Capacity = 2 * c.Pipeline.Batch
+	}
+	// Samplers with replacement are content with one rollout, and would train on copies of it while workers go on
+	// generating. In synchronous mode a turn's batch is there at the first draw; a limit of bytes may leave less room
+	// than a batch takes.
+	if o.MinSize == 0 && o.Sampler.Replaces() && c.Pipeline.Mode != pipeline.Sync && o.CapacityBytes == 0 {
+		o.MinSize = c.Pipeline.Batch / max(o.Shards, 1)
+	}
+	if o.Sampler != replay.Prioritized {
+		return o.WithoutPriorities() // so that --set replay.sampler compares samplers with the rest as it is
+	}
+	if o.ImportanceAnneal == nil {
+		o.ImportanceAnneal = new(c.budgetVersions())
+	}
+	return o
+}
+
+// budgetVersions returns the number of updates that the budget pays for.
+func (c Config) budgetVersions() int {
+	updates := c.Budget.Updates
+	if o := c.pipelineOptions().WithDefaults(); o.ComputeBudget > 0 {
+		if n := int(math.Ceil(o.ComputeBudget / o.UpdateCompute)); updates == 0 || n < updates {
+			updates = n
+		}
+	}
+	return updates
+}
+
+// decidedElsewhere returns the keys of a table that a run's replay section does not set, and what decides them.
+func decidedElsewhere() map[string]string {
+	return map[string]string{
+		"replay.shards": "pipeline.trainers", "replay.group_size": "pipeline.group",
+		"replay.advantage": "learner.advantage",
+		"replay.vocab":     "the policy", "replay.max_tokens": "policy.positions", "replay.seed": "seed",
+		"replay.lease_seconds": "the run, which settles every batch",
+	}
+}
+
+// validateReplay checks what package replay does not: what other sections decide, and what only a critic or a program
+// can give.
+func (c Config) validateReplay() error {
+	var problems option.Problems
+	check := problems.Check
+	o := c.Replay.Options
+	v := reflect.ValueOf(o)
+	for i := range v.NumField() {
+		name, _ := yamlKey(v.Type().Field(i))
+		by := decidedElsewhere()["replay."+name]
+		check(by == "" || v.Field(i).IsZero(), "replay."+name, v.Field(i), "none: it follows from %s", by)
+	}
+	critic := o.PriorityBase != replay.BaseTDError || c.needsCritic()
+	check(critic && o.PriorityBase != replay.BaseFunction, "replay.priority_base", o.PriorityBase,
+		"advantage, reward, gradient_norm or recency, or td_error with learner.objective ppo")
+	return problems.Err()
+}
+
+// Sampling says in words how a run draws what it learns from, the effective half-life included.
+func (c Config) Sampling() string {
+	updates := ""
+	if i := c.Pipeline.BatchUpdates; i > 1 {
+		updates = fmt.Sprintf("; %d updates on each batch", i)
+	}
+	if !c.Replays() {
+		return fmt.Sprintf("%s queue: each rollout once", c.Replay.Sampler) + updates
+	}
+	o := c.replayOptions(0).WithDefaults()
+	text := fmt.Sprintf("%s, by %s, from %d", o.Sampler, o.Unit, o.Capacity)
+	switch p := c.pipelineOptions(); {
+	case p.Mix > 0:
+		text += fmt.Sprintf("; %s to each on fresh rollouts", words.Plural(p.Mix, "replay update"))
+	case p.FreshShare > 0:
+		text += fmt.Sprintf("; %.0f%% of each batch fresh", 100*p.FreshShare)
+	}
+	text += updates
+	if o.Sampler != replay.Prioritized {
+		return text
+	}
+	return text + fmt.Sprintf("; priority %s^%g, %s", strings.ReplaceAll(string(o.PriorityBase), "_", " "),
+		o.PriorityExponent, halfLife(o))
+}
+
+// halfLife describes the age decay and the half-life that follows from it.
+func halfLife(o replay.Options) string {
+	half := o.HalfLife(float64(o.AgeDecay))
+	if math.IsInf(half, 1) {
+		return "no age decay (standard PER)"
+	}
+	formula := "(tau/alpha) ln 2"
+	if o.DecayOrder == replay.AfterExponent {
+		formula = "tau ln 2"
+	}
+	from := ""
+	if o.TargetESS > 0 {
+		from = fmt.Sprintf("automatic for ESS %g, at first ", o.TargetESS)
+	}
+	return fmt.Sprintf("age decay %s%s: effective half-life %s = %.0f versions", from, o.AgeDecay, formula, half)
+}
+
+// sampling is that of rollouts, without what ends a turn.
+func (c Config) sampling() policy.Sampling {
+	return policy.Sampling{
+		Temperature: c.Generate.Temperature, TopP: cmp.Or(c.Generate.TopP, 1), MaxTokens: c.Generate.MaxTokens,
+		RecomputeCache: c.Generate.KVCache == "recompute",
+	}
+}
+
+// Validate reports every problem of the configuration at once, each with its key, its value and what is allowed.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, key string, value any, want string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: %v: want %s", key, value, fmt.Sprintf(want, args...)))
+		}
+	}
+	p := c.Pipeline
+	errs = append(errs, c.validateTask())
+	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling().Validate()))
+	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature,
+		"more than 0: greedy rollouts of a group are all alike")
+	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache,
+		"keep or recompute")
+	errs = append(errs, under("generate", c.Generate.Precision.Validate()))
+	// Package pipeline takes 0 for a default; here the defaults are written out.
+	check(p.Workers != 0, "pipeline.workers", p.Workers, "1 or more")
+	check(p.Trainers != 0, "pipeline.trainers", p.Trainers, "1 or more")
+	check(p.Batch != 0, "pipeline.batch", p.Batch, "1 or more rollouts")
+	check(p.RolloutCost != 0, "pipeline.rollout_cost", p.RolloutCost, "more than 0")
+	check(p.Group != 0, "pipeline.group", p.Group, "1 or more rollouts")
+	check(p.BatchUpdates != 0, "pipeline.batch_updates", p.BatchUpdates, "1 or more updates on each batch")
+	errs = append(errs, c.Policy.validate())
+	check(c.Policy.Init != "" || c.Generate.MaxTokens < c.Policy.Positions, "generate.max_tokens", c.Generate.MaxTokens,
+		"less than policy.positions (%d), which the prompt shares", c.Policy.Positions)
+	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency",
+		c.Pipeline.RewardLatency.Validate()))
+	check(p.LengthSigma >= 0 && p.LengthSigma <= 4, "pipeline.length_sigma", p.LengthSigma, "0 (all alike) to 4")
+	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
+		o := c.replayOptions(0)
+		errs = append(errs, under("replay", o.Validate()))
+		check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
+			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)",
+			p.Batch/p.Trainers, p.Group)
+		fresh := int(math.Round(c.pipelineOptions().FreshPerUpdate()*float64(p.BatchUpdates))) / p.Trainers
+		check(o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
+			"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh,
+			p.Batch/p.Trainers)
+		check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
+			"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
+		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)",
+			c.Pipeline.Batch)
+		check(p.Group <= o.Capacity/p.Trainers, "pipeline.group", p.Group, "at most a trainer's share of "+
+			"replay.capacity, %d", o.Capacity/p.Trainers)
+		check(o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness", o.MaxStaleness,
+			"at least pipeline.publish_every (%d), or rollouts are too old before they arrive", p.PublishEvery)
+		recent := o.Capacity - int(math.Round(o.PositiveFraction*float64(o.Capacity)))
+		check(o.Retention != replay.KeepPositive || recent >= p.Batch, "replay.positive_fraction", o.PositiveFraction,
+			"at most %.3g, so that the rollouts kept whatever their reward fill a batch",
+			1-float64(p.Batch)/float64(o.Capacity))
+		sync := c.pipelineOptions().WithDefaults()
+		turn := sync.SyncUpdates / max(1, sync.BatchUpdates) * p.Batch
+		check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn,
+			"pipeline.sync_rollouts", sync.SyncRollouts,
+			"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
+		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers,
+			"replay.capacity", o.Capacity,
+			"at least a batch and a group for each trainer (%d), or the queue fills up and the run deadlocks",
+			c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
+	}
+	check(!p.FilterGroups || c.Learner.Objective != objective.AsymRE{}.Name(), "pipeline.filter_groups", p.FilterGroups,
+		"false with learner.objective %s, which learns from groups whose rewards are all equal too",
+		c.Learner.Objective)
+	errs = append(errs, c.validateLearner())
+	errs = append(errs, c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(),
+		c.Baseline.validate())
+	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
+	errs = append(errs, under("live", c.Live.validate()), c.validateLive())
+	return errors.Join(errs...)
+}
+
+func (e Evaluate) validate() error {
+	var errs []error
+	if !(e.Every > 0) || math.IsInf(e.Every, 0) {
+		errs = append(errs, fmt.Errorf("evaluate.every: %g: want more than 0 updates' compute", e.Every))
+	}
+	if !(e.Target >= 0 && e.Target <= 1) {
+		errs = append(errs, fmt.Errorf("evaluate.target: %g: want an accuracy in (0, 1], or 0 for none", e.Target))
+	}
+	if e.BoundEvery < 0 {
+		errs = append(errs, fmt.Errorf("evaluate.bound_every: %d: want updates, or 0 for never", e.BoundEvery))
+	}
+	if !(e.Temperature >= 0) || math.IsInf(e.Temperature, 0) {
+		errs = append(errs, fmt.Errorf("evaluate.temperature: %g: want 0 (greedy) or more", e.Temperature))
+	}
+	if !slices.Contains([]string{"", "all", "choose", "judge"}, e.Problems) {
+		errs = append(errs, fmt.Errorf("evaluate.problems: %q: want all, choose or judge", e.Problems))
+	}
+	if e.Samples < 0 {
+		errs = append(errs, fmt.Errorf("evaluate.samples: %d: want 0 or more", e.Samples))
+	}
+	if e.Samples > 0 && len(e.PassAt) == 0 {
+		errs = append(errs, fmt.Errorf("evaluate.pass_at: empty: want the k to report of evaluate.samples (%d), or 0 "+
+			"samples", e.Samples))
+	}
+	for _, k := range e.PassAt {
+		if e.Samples > 0 && (k < 1 || k > e.Samples) {
+			errs = append(errs, fmt.Errorf("evaluate.pass_at: %d: want 1 to evaluate.samples (%d)", k, e.Samples))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b Budget) validate() error {
+	if b.Updates < 0 || !(b.Compute >= 0) || (b.Updates == 0 && b.Compute == 0) || math.IsInf(b.Compute, 0) {
+		return fmt.Errorf("budget: compute %g, updates %d: want at least one of them above 0, neither below", b.Compute,
+			b.Updates)
+	}
+	return nil
+}
+
+// BudgetShare returns the share of the budget, in [0, 1], that a run has used at the end of an update.
+func (c Config) BudgetShare(u results.Update) float64 {
+	share := 0.0
+	if limit := c.Budget.Updates; limit > 0 {
+		share = float64(u.Update) / float64(limit)
+	}
+	if limit := c.pipelineOptions().ComputeBudget; limit > 0 {
+		share = max(share, u.Compute/limit)
+	}
+	return min(share, 1)
+}
+
+// Warnings returns what a valid configuration does that its user may not want.
+func (c Config) Warnings() []string {
+	var list []string
+	if o := c.Replay.Options; o.Sampler != replay.Prioritized {
+		for _, key := range o.PriorityKeys() {
+			list = append(list, fmt.Sprintf("replay.%s has no effect with replay.sampler %s: only prioritized uses it",
+				key, o.Sampler))
+		}
+	}
+	if o := c.replayOptions(0).WithDefaults(); o.ImportanceNorm == replay.ByTable &&
+		o.PriorityBase != replay.BaseRecency && o.PriorityBase != replay.BaseGradNorm {
+		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest "+
+			"weight by far, which scales the others to almost nothing; batch does not", o.PriorityBase))
+	}
+	return append(list, c.zerosOfTask()...)
+}
+
+// zerosOfTask warns of settings that were given as 0, which means a default.
+func (c Config) zerosOfTask() (list []string) {
+	resolved, err := c.resolved()
+	if err != nil || c.own != nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Task)) {
+		given, used := c.Task[key], resolved.Task[key]
+		if given != nil && used != nil && reflect.ValueOf(given).IsZero() &&
+			!reflect.Indirect(reflect.ValueOf(used)).IsZero() {
+			list = append(list, fmt.Sprintf("task.%s: %v: it means the default, %v", key, given, used))
+		}
+	}
+	return list
+}
+
+// under names the problems that a part found in its options as the configuration does: the section before the key, or
+// the key of another section where the configuration keeps the option there.
+func under(section string, err error) error {
+	var all []error
+	for _, e := range option.Each(err) {
+		var problem *option.Error
+		switch {
+		case errors.As(e, &problem):
+			e = &option.Error{Key: configurationKey(section + "." + problem.Key), Value: problem.Value,
+				Want: problem.Want}
+		case !strings.HasPrefix(e.Error(), section+"."): // this package decodes some parts, with their full keys
+			e = fmt.Errorf("%s.%w", section, e)
+		}
+		all = append(all, e)
+	}
+	return errors.Join(all...)
+}
+
+// configurationKey returns the key under which the configuration keeps an option that a part knows by another.
+func configurationKey(key string) string {
+	switch key {
+	case "pipeline.max_tokens":
+		return "generate.max_tokens"
+	case "pipeline.updates":
+		return "budget.updates"
+	case "pipeline.compute_budget":
+		return "budget.compute"
+	case "pipeline.mix":
+		return "replay.mix"
+	case "pipeline.fresh_share":
+		return "replay.fresh_share"
+	case "replay.shards":
+		return "pipeline.trainers"
+	case "replay.group_size":
+		return "pipeline.group"
+	case "replay.advantage":
+		return "learner.advantage"
+	}
+	return key
+}

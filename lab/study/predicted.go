@@ -1,0 +1,76 @@
+package study
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/reprise-rl/reprise/lab/design"
+	"github.com/reprise-rl/reprise/lab/results"
+)
+
+// predicted compares what the calculator says of the first stage's arms, queue, reuse and buffer in each batch, with
+// what they learned. The calculator is fitted to the pilots of the queue in batches of rateBatch, and knows nothing of
+// the recipe. No claim rests on it: the arms are pilots.
+func (t opponentTask) predicted(f *Found) results.Section {
+	s := results.Section{Title: "What the calculator says of the first stage"}
+	var arms []Runs
+	var fitted Runs
+	for _, c := range t.contests(f.Options) {
+		if c.family.name == "recipe" {
+			continue
+		}
+		for _, a := range c.pilots()[0].Arms {
+			runs := f.pilot(a.Name)
+			if arms = append(arms, runs); c.family.name == "queue" && a.Config.Pipeline.Batch == rateBatch {
+				fitted = runs
+			}
+		}
+	}
+	known, err := knownFrom(fitted)
+	if err != nil {
+		s.Text = []string{fmt.Sprintf("Nothing: %v.", err)}
+		return s
+	}
+	unit := Source(fitted.Config).Use
+	g := results.Grid{Title: "Predicted and measured", Note: "Cost for the same progress over that of the queue in " +
+		fmt.Sprintf("batches of %d, each at its best rate; mean pass@1 over the budget, at the rate tried.", rateBatch),
+		Columns: []string{"arm", "predicted cost", "mean pass@1"}}
+	var costs, lost []float64
+	for _, a := range arms {
+		cost, _, _ := known.Relative(Source(a.Config).Use, unit)
+		accuracy := mean(a.over(meanOver(1)))
+		costs, lost = append(costs, cost), append(lost, -accuracy)
+		g.Rows = append(g.Rows, []string{strings.Replace(a.Name, "batch: ", "", 1), times(cost), points(accuracy)})
+	}
+	r, low, high := rankInterval(costs, lost)
+	s.Grids = []results.Grid{g}
+	s.Text = []string{fmt.Sprintf("Kendall's rank correlation of predicted cost with falling accuracy is %s over %d arms (95%% "+
+		"interval %s to %s). The calculator is fitted to the ends of the %d pilot runs of the queue in batches of %d: a noise scale of "+
+		"%.0f rollouts, and a coherence of %g, which is assumed. Pilots judge nothing, and their rates are not lowered where "+
+		"rollouts are used more often, as the calculator would have them.", times(r), len(arms), times(low), times(high), len(fitted.Runs),
+		rateBatch, known.NoiseScale, known.Coherence)}
+	return s
+}
+
+// knownFrom fits the calculator to the runs of an arm.
+func knownFrom(a Runs) (design.Known, error) {
+	var noises []*results.Noise
+	for _, r := range a.Runs {
+		if err := measureNoise(r); err != nil {
+			return design.Known{}, err
+		}
+		noises = append(noises, r.Noise)
+	}
+	known, err := calibrate(noises)
+	known.Batch = a.Config.Pipeline.Batch
+	return known, err
+}
+
+// rankInterval returns Kendall's rank correlation of five pairs or more, and its 95% interval by Fisher's
+// transformation, with the variance 0.437/(n - 4) of Fieller, Hartley and Pearson (1957).
+func rankInterval(x, y []float64) (tau, low, high float64) {
+	tau = rankCorrelation(x, y)
+	z, width := math.Atanh(tau), 1.96*math.Sqrt(0.437/float64(len(x)-4))
+	return tau, math.Tanh(z - width), math.Tanh(z + width)
+}

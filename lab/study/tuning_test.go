@@ -1,0 +1,93 @@
+package study
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/lab/run"
+)
+
+// What `reprise train --compare` runs without a configuration is what the archived study chose on addition.
+func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
+	built, err := run.Load("../../configs/addition.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, found := archivedStudy(t, archiveOf(t, "opponent"))
+	for name, config := range map[string]run.Config{"recipe": built, "queue": built.BaselineArm()} {
+		arm := found.Of(name).Arm
+		config.Task["held_out"] = labHeldOut                // of which a fifth chooses
+		config.Evaluate.Target = arm.Config.Evaluate.Target // of the demo alone
+		if rate := arm.Config.Learner.LearningRate; math.Abs(config.Learner.LearningRate/rate-1) < 1e-9 {
+			config.Learner.LearningRate = rate // of a tuning that rounds
+		}
+		if got, want := digestOf(t, config), digestOf(t, arm.Config); got != want {
+			t.Errorf("%s: configs/addition.yaml has %+v, the winner is %+v", name, config, arm.Config)
+		}
+	}
+}
+
+// archiveOf returns the committed archive of a study.
+func archiveOf(t *testing.T, name string) *results.Archive {
+	t.Helper()
+	all := archives(t)
+	i := slices.IndexFunc(all, func(a *results.Archive) bool { return a.Study == name })
+	if i < 0 {
+		t.Fatalf("docs/studies has no archive of %s", name)
+	}
+	return all[i]
+}
+
+// digestOf returns the digest of a run of a configuration with seed 1.
+func digestOf(t *testing.T, c run.Config) string {
+	t.Helper()
+	j, err := newJob(Arm{"", c}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j.digest
+}
+
+// Studies of other tasks begin with what each family chose on addition, which opponent.go states.
+func TestFamiliesBeginWithWhatTheArchivedStudyChose(t *testing.T) {
+	_, found := archivedStudy(t, archiveOf(t, "opponent"))
+	task := opponentTasks()[0]
+	task.transfer = true
+	for _, f := range families() {
+		chosen := found.Of(f.name).Config
+		stated := task.config(Options{}, f, chosen.Pipeline.Batch, chosen.Learner.LearningRate)
+		if got, want := digestOf(t, stated), digestOf(t, chosen); got != want {
+			t.Errorf("%s begins with %+v, and chose %+v", f.name, stated, chosen)
+		}
+		rate := chosen.Learner.LearningRate / task.rateOf(chosen.Pipeline.Batch)
+		if math.Abs(rate/f.times-1) > 0.05 {
+			t.Errorf("%s begins with %g times the rate of its batch, and chose %.3g", f.name, f.times, rate)
+		}
+	}
+}
+
+// Each stage builds on what the ones before chose.
+func TestTheTuningOfTheQueueBuildsOnWhatWasChosen(t *testing.T) {
+	o := Options{Seeds: 12, chosen: map[string]int{}}
+	pick := func(stage int, arm string) {
+		t.Helper()
+		p := queueTuning(o)[stage]
+		o.chosen[p.Name] = slices.IndexFunc(p.Arms, func(a Arm) bool { return a.Name == p.Name+": "+arm })
+		if o.chosen[p.Name] < 0 {
+			t.Fatalf("%s has no arm %s", p.Name, arm)
+		}
+	}
+	pick(1, "filled batches")
+	pick(2, "wide clip")
+	c, what := queueTuning(o).chosen(o)
+	if !c.Pipeline.FilterGroups || c.Learner.ClipHigh != 0.4 || c.Replay.Sampler != "lifo" {
+		t.Errorf("%s was chosen: %+v", what, c)
+	}
+	for _, a := range queueTuning(o)[2].Arms {
+		if a.Config.Learner.Objective == asymre {
+			t.Errorf("%s is combined with filled batches", a.Name)
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/reprise-rl/reprise/internal/nettest"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// logger shows what nodes log where REPRISE_TEST_LOG is set.
+func logger(node string) *slog.Logger {
+	if os.Getenv("REPRISE_TEST_LOG") == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("on", node)
+}
+
+// tables is a host that keeps its tables in memory, with their journals in the cluster.
+type tables struct {
+	mu   sync.Mutex
+	open map[string]*served
+	full error // of DiskFull
+}
+
+type served struct {
+	*replay.Table
+	journal *journal.Journal
+}
+
+func (h *tables) Open(name string, _ []byte, log journal.Log) error {
+	j, table, _, err := journal.OpenIn(log, journal.Options{}, func() (*replay.Table, error) {
+		return replay.New(replay.Options{Capacity: 1 << 16})
+	})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open[name] = &served{table, j}
+	return nil
+}
+
+func (h *tables) Close(name string) {
+	h.mu.Lock()
+	s := h.open[name]
+	delete(h.open, name)
+	h.mu.Unlock()
+	if s != nil {
+		_ = s.journal.Close() // its error is that of a lost log
+	}
+}
+
+func (h *tables) Counts(name string) (c wire.Counts) {
+	if s := h.get(name); s != nil {
+		c.Present = s.ServiceView().Flow().Present
+	}
+	return c
+}
+
+func (h *tables) DiskFull() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.full
+}
+
+func (h *tables) get(name string) *served {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open[name]
+}
+
+// trio is three nodes on this machine.
+type trio struct {
+	t       testing.TB
+	options []Options
+	nodes   []*Node // nil: down
+	hosts   []*tables
+}
+
+func startTrio(t testing.TB) *trio {
+	c := &trio{t: t, nodes: make([]*Node, 3), hosts: make([]*tables, 3)}
+	ports := nettest.FreeAddresses(t, 3)
+	for i, at := range ports {
+		c.options = append(c.options, Options{Node: fmt.Sprintf("n%d", i), Listen: at, Peers: ports,
+			Domain: fmt.Sprintf("rack-%d", i), Data: t.TempDir(), Logger: logger(fmt.Sprintf("n%d", i))})
+	}
+	var all sync.WaitGroup
+	for i := range c.nodes {
+		all.Go(func() { c.start(i) })
+	}
+	all.Wait()
+	t.Cleanup(func() {
+		for i := range c.nodes {
+			if c.nodes[i] != nil {
+				c.nodes[i].leave()
+			}
+		}
+	})
+	return c
+}
+
+func (c *trio) start(i int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	c.hosts[i] = &tables{open: make(map[string]*served)}
+	n, err := New(c.options[i])
+	if err == nil {
+		n.pause = 2 * time.Second
+		err = n.Start(ctx, fmt.Sprintf("grpc://n%d", i), c.hosts[i])
+	}
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	c.nodes[i] = n
+}
+
+// kill ends a node without a word to the others.
+func (c *trio) kill(i int) {
+	c.nodes[i].server.Shutdown()
+	c.nodes[i].leave()
+	c.nodes[i] = nil
+}
+
+func (c *trio) any() *Node {
+	for _, n := range c.nodes {
+		if n != nil {
+			return n
+		}
+	}
+	c.t.Fatal("no node is up")
+	return nil
+}
+
+// owner returns the node that serves a table, and the table. It waits for one.
+func (c *trio) owner(name string) (int, *served) {
+	c.t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for i, n := range c.nodes {
+			if n == nil || !n.Valid() {
+				continue
+			}
+			if s := c.hosts[i].get(name); s != nil {
+				return i, s
+			}
+		}
+	}
+	c.t.Fatalf("nobody serves %s", name)
+	return 0, nil
+}
+
+func aGroup(i int) rollout.Group {
+	var g rollout.Group
+	for range 2 {
+		g.Rollouts = append(g.Rollouts, rollout.New(fmt.Sprint(i), []int32{1, 2}, rollout.Completion{
+			Tokens: []int32{3, int32(i)}, Logprobs: []float32{-1, -1}}))
+	}
+	return g
+}
+
+func create(t testing.TB, n *Node, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		_, err := n.Create(ctx, name, []byte("definition"))
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// insert inserts groups under their number until they are acknowledged, and returns how long the last took.
+func (c *trio) insert(name string, i int) time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	for time.Since(began) < time.Minute {
+		at, s := c.owner(name)
+		_, err := s.ServiceView().InsertOnce(context.Background(), fmt.Sprint(i), aGroup(i))
+		if err == nil {
+			err = s.journal.Commit(context.Background())
+		}
+		if err == nil && c.nodes[at].Valid() {
+			return time.Since(began)
+		}
+		if err != nil && !errors.Is(err, journal.ErrClosed) {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	c.t.Fatalf("insertion %d is not acknowledged", i)
+	return 0
+}
+
+// prompts returns how often each group is in a table.
+func (s *served) prompts() map[string]int {
+	counts := make(map[string]int)
+	s.JournalView().Track() // the next cut holds everything
+	for _, k := range s.JournalView().Cut().Inserted {
+		counts[k.Rollout.PromptID]++
+	}
+	return counts
+}
+
+func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three nodes take seconds; make test runs it")
+	}
+	c := startTrio(t)
+	create(t, c.any(), "lab")
+	stray := jetstream.StreamConfig{Name: tablePrefix + "stray", Subjects: []string{"stray"}}
+	if _, err := c.any().js.CreateStream(t.Context(), stray); err != nil { // and nothing else, as if it was interrupted
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if _, err := c.any().js.Stream(t.Context(), stray.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the log is still there")
+		}
+	}
+	c.insert("lab", 0)
+}
+
+func TestAllNodesLearnThatADiskIsFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three nodes take seconds; make test runs it")
+	}
+	c := startTrio(t)
+	for _, full := range []error{errors.New("3 bytes are free"), nil} {
+		c.hosts[1].mu.Lock()
+		c.hosts[1].full = full
+		c.hosts[1].mu.Unlock()
+		for i, n := range c.nodes {
+			for end := time.Now().Add(time.Minute); (n.DiskFull() == nil) != (full == nil); time.Sleep(beatTime / 10) {
+				if time.Now().After(end) {
+					t.Fatalf("node %d says %v", i, n.DiskFull())
+				}
+			}
+			err, risks := n.DiskFull(), strings.Join(n.View().Risks, "")
+			if full != nil && (!errors.Is(err, wire.ErrDiskFull) || err.Error() != "node n1: "+full.Error() ||
+				!strings.Contains(risks, err.Error())) || full == nil && strings.Contains(risks, "refused") {
+				t.Errorf("node %d says %v, and names the risks %s", i, err, risks)
+			}
+		}
+	}
+}
+
+func TestANodeThatHasNotJoinedSendsCallersElsewhere(t *testing.T) {
+	at := nettest.FreeAddresses(t, 3)
+	n, err := New(Options{Node: "n0", Listen: at[0], Peers: at, Domain: "rack-0", Data: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Locate(t.Context(), "lab"); !errors.Is(err, wire.ErrElsewhere) {
+		t.Errorf("asked where a table is: %v", err)
+	}
+	if _, err := n.Create(t.Context(), "lab", nil); err == nil {
+		t.Error("a table was created")
+	}
+}
+
+func TestATableSurvivesTheLossOfEachNodeInTurn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("elections take seconds; make test runs it")
+	}
+	c := startTrio(t)
+	create(t, c.any(), "lab")
+	next := 0
+	insert := func(n int) (worst time.Duration) {
+		for range n {
+			worst = max(worst, c.insert("lab", next))
+			next++
+		}
+		return worst
+	}
+	insert(20)
+	for range 3 {
+		at, _ := c.owner("lab")
+		c.kill(at)
+		t.Logf("the owner was killed: insertions took up to %v", insert(20).Round(time.Millisecond))
+		c.start(at)
+	}
+	_, s := c.owner("lab")
+	counts := s.prompts()
+	for i := range next {
+		if counts[fmt.Sprint(i)] != 2 {
+			t.Errorf("group %d has %d rollouts", i, counts[fmt.Sprint(i)])
+		}
+	}
+	if len(counts) != next {
+		t.Errorf("%d groups of %d: %v", len(counts), next, slices.Sorted(maps.Keys(counts)))
+	}
+}

@@ -1,0 +1,376 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// crashes returns how many processes are killed. REPRISE_CRASHES sets it.
+func crashes(t *testing.T) int {
+	text := os.Getenv("REPRISE_CRASHES")
+	if text == "" {
+		return 8
+	}
+	n, err := strconv.Atoi(text)
+	must(t, err)
+	return n
+}
+
+// After a kill at any moment under load, everything acknowledged is there, once, and the counts balance.
+func TestAcknowledgedDataSurvivesKill(t *testing.T) {
+	for _, mode := range []Sync{Always, Off, Interval} {
+		for _, kind := range []string{"queue", "window"} {
+			t.Run(fmt.Sprintf("%s/%s", mode, kind), func(t *testing.T) {
+				o := in(t)
+				must(t, create(t, o, newTable(t, childKind(kind))).Close())
+				p, random := newPromises(), rollout.Stream(uint64(time.Now().UnixNano()), "crash", 0)
+				for life := range max(1, crashes(t)/6) {
+					kill(t, o.Path, mode, kind, life, p, time.Duration(5+random.IntN(120))*time.Millisecond)
+					if report := must2(Verify(o.Path))(t); !report.Whole() {
+						t.Fatalf("%s", report)
+					}
+					recoverChild(t, o, mode, kind, p)
+				}
+				t.Logf("%d batches were acknowledged, %d rollouts consumed", len(p.acked), len(p.consumed))
+			})
+		}
+	}
+}
+
+// kill runs a child, records its promises, and kills it a while after the first.
+func kill(t *testing.T, path string, mode Sync, kind string, life int, p *promises, after time.Duration) {
+	t.Helper()
+	cmd := childCommand(path, mode, kind, fmt.Sprint("life", life), 0)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	for first := true; lines.Scan(); first = false {
+		p.hear(t, lines.Text())
+		if first {
+			time.AfterFunc(after, func() { cmd.Process.Kill() }) //nolint:errcheck // it may have ended
+		}
+	}
+	if err := cmd.Wait(); err == nil || problems.Len() > 0 {
+		t.Fatalf("the child ended by itself: %v\n%s", err, &problems)
+	}
+}
+
+func childCommand(path string, mode Sync, kind, life string, rounds int) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childPath+"="+path, childSync+"="+string(mode), childTable+"="+kind,
+		childLife+"="+life, childRounds+"="+strconv.Itoa(rounds))
+	return cmd
+}
+
+// recoverChild opens the journal that a child left, and checks the promises.
+func recoverChild(t *testing.T, o Options, mode Sync, kind string, p *promises) {
+	t.Helper()
+	j, table, recovery := reopen(t, o, childKind(kind))
+	balanced(t, table)
+	held := make(map[rollout.ID]*rollout.Rollout)
+	for _, h := range table.Inspect().Held() {
+		held[h.ID] = h.Rollout
+	}
+	last := rollout.ID(statsOf(table).Inserted)
+	if problem := p.broken(kind, held, last); problem != "" {
+		t.Fatalf("%s\n%s", problem, recovery)
+	}
+	for batch, first := range p.acked { // none twice: a client that got no answer asks again
+		if last-first > 4*90_000 {
+			continue // too many came since for it to be remembered
+		}
+		ids, err := table.ServiceView().InsertOnce(ctx, batch, childBatch(batch))
+		if err != nil || ids[0] != first {
+			t.Fatalf("batch %s again got %v, %v, at first %d", batch, ids, err, first)
+		}
+	}
+	if n := rollout.ID(statsOf(table).Inserted); n != last {
+		t.Fatalf("%d rollouts were inserted twice", n-last)
+	}
+	must(t, j.Close())
+}
+
+// On a full disk nothing more is acknowledged, and everything acknowledged before is there.
+func TestAFullDiskStopsAcknowledgements(t *testing.T) {
+	o := in(t)
+	must(t, create(t, o, newTable(t, childKind("window"))).Close())
+	p := newPromises()
+	cmd := childCommand(o.Path, Always, "window", "full", 0)
+	cmd.Args = append([]string{"sh", "-c", "ulimit -f 200; exec \"$0\"", os.Args[0]}, cmd.Args[1:]...) // 200 blocks
+	cmd.Path = must2(exec.LookPath("sh"))(t)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err == nil || !bytes.Contains(problems.Bytes(), []byte("writing the journal")) {
+		t.Fatalf("the child gave %v and said %s", err, &problems)
+	}
+	for _, line := range bytes.Split(bytes.TrimSpace(out), []byte("\n")) {
+		p.hear(t, string(line))
+	}
+	recoverChild(t, o, Always, "window", p)
+}
+
+// Truncating the file of an open journal causes an error, and does not end the process.
+func TestTruncatingTheOpenFileIsAnError(t *testing.T) {
+	o := in(t)
+	table, random := newTable(t, replay.Options{Capacity: 200}), rollout.Stream(1, "test", 0)
+	j := create(t, o, table)
+	insert := func() error {
+		_, err := table.Insert(ctx, aGroup(random, 8, 500, 0))
+		must(t, err)
+		return j.Commit(ctx)
+	}
+	for range 40 {
+		must(t, insert())
+	}
+	must(t, os.Truncate(o.Path, 3*4096))
+	var err error
+	for i := 0; i < 100 && err == nil; i++ {
+		err = insert()
+	}
+	if err == nil {
+		t.Fatal("insertions went on into a file that was cut short")
+	}
+	if again := insert(); again == nil || again.Error() != err.Error() || j.Stats().Err == nil {
+		t.Errorf("after %v a commit gave %v", err, again)
+	}
+	if closing := j.Close(); closing == nil {
+		t.Error("closing it gave no error")
+	}
+}
+
+// A child is a process that inserts under load and is killed. It prints each promise with one write: "acked B I N" once
+// batch B of N rollouts from ID I on is committed; "handed I…" before rollouts of a queue are consumed, and "consumed
+// I…" once that is committed.
+const (
+	childPath   = "REPRISE_JOURNAL_CHILD"        // of the journal, which exists
+	childSync   = "REPRISE_JOURNAL_CHILD_SYNC"   // its Options.Sync
+	childTable  = "REPRISE_JOURNAL_CHILD_TABLE"  // queue, window, or anew for a process that makes the file
+	childLife   = "REPRISE_JOURNAL_CHILD_LIFE"   // names its batches
+	childRounds = "REPRISE_JOURNAL_CHILD_ROUNDS" // insertions of each client; 0: for ever
+)
+
+const (
+	childClients = 6
+	childGroup   = 4
+	childWindow  = 64 // capacity of the window
+)
+
+// childKind returns the table of a child: a queue, whose rollouts leave when consumed, or a window of the newest.
+func childKind(name string) replay.Options {
+	if name == "queue" {
+		return replay.Options{Sampler: replay.FIFO, Capacity: 2000}
+	}
+	return replay.Options{Capacity: childWindow}
+}
+
+// childRollout returns the i-th rollout of a batch. Its content follows from the names.
+func childRollout(batch string, i int) *rollout.Rollout {
+	r := aRollout(rollout.Stream(1, batch, uint64(i)), 20+len(batch)*i, 0)
+	r.PromptID, r.Text = batch, strconv.Itoa(i)
+	return r
+}
+
+func childBatch(batch string) rollout.Group {
+	g := rollout.Group{Size: childGroup}
+	for i := range childGroup {
+		g.Rollouts = append(g.Rollouts, childRollout(batch, i))
+	}
+	return g
+}
+
+// runChild is the main function of a child.
+func runChild(path string) {
+	if os.Getenv(childTable) == "anew" {
+		makeAnew(path)
+	}
+	kind := childKind(os.Getenv(childTable))
+	o := Options{Path: path, Sync: Sync(os.Getenv(childSync)), Interval: 3 * time.Millisecond}
+	j, table, _, err := Open(o, func([]byte) (*replay.Table, error) { return replay.New(kind) })
+	check(err)
+	rounds, err := strconv.Atoi(os.Getenv(childRounds))
+	check(err)
+	var wg sync.WaitGroup
+	for client := range childClients {
+		wg.Go(func() {
+			for i := 0; rounds == 0 || i < rounds; i++ {
+				childInsert(j, table, fmt.Sprintf("%s-%d-%d", os.Getenv(childLife), client, i))
+			}
+		})
+	}
+	if kind.Sampler == replay.FIFO {
+		for {
+			childConsume(j, table)
+		}
+	}
+	wg.Wait()
+	os.Exit(0) // without closing anything
+}
+
+// makeAnew creates a journal, rewrites it several times, and reports each.
+func makeAnew(path string) {
+	table, err := replay.New(childKind("window"))
+	check(err)
+	var j *Journal
+	for i := range 5 {
+		ids, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint("anew-", i), childBatch(fmt.Sprint("anew-", i)))
+		check(err)
+		if i == 0 {
+			j, err = Create(Options{Path: path, Sync: Always}, nil, table)
+		} else {
+			err = j.Rewrite(table)
+		}
+		check(err)
+		say("acked anew-%d %d %d", i, ids[0], len(ids))
+	}
+	os.Exit(0)
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func say(format string, args ...any) {
+	_, err := os.Stdout.WriteString(fmt.Sprintf(format, args...) + "\n")
+	check(err)
+}
+
+func childInsert(j *Journal, table *replay.Table, batch string) {
+	ids, err := table.ServiceView().InsertOnce(ctx, batch, childBatch(batch))
+	if errors.Is(err, rollout.ErrFull) {
+		time.Sleep(time.Millisecond)
+		return
+	}
+	check(err)
+	check(j.Commit(ctx))
+	say("acked %s %d %d", batch, ids[0], len(ids))
+}
+
+func childConsume(j *Journal, table *replay.Table) {
+	b, err := table.Lease(ctx, rollout.Request{Size: 5})
+	if errors.Is(err, rollout.ErrStarved) {
+		time.Sleep(time.Millisecond)
+		return
+	}
+	check(err)
+	var ids []string
+	for _, d := range b.Draws {
+		ids = append(ids, fmt.Sprint(d.ID))
+	}
+	say("handed %s", strings.Join(ids, " "))
+	check(table.Acknowledge(context.Background(), b.ID))
+	check(j.Commit(ctx))
+	say("consumed %s", strings.Join(ids, " "))
+}
+
+// promises records what children printed.
+type promises struct {
+	acked    map[string]rollout.ID // first id of each batch
+	handed   map[rollout.ID]bool
+	consumed map[rollout.ID]bool
+}
+
+func newPromises() *promises {
+	return &promises{make(map[string]rollout.ID), make(map[rollout.ID]bool), make(map[rollout.ID]bool)}
+}
+
+// hear records one line.
+func (p *promises) hear(t testing.TB, line string) {
+	t.Helper()
+	words := strings.Fields(line)
+	var ids []rollout.ID
+	for _, w := range words[1:] {
+		if n, err := strconv.ParseUint(w, 10, 64); err == nil {
+			ids = append(ids, rollout.ID(n))
+		}
+	}
+	switch words[0] {
+	case "acked":
+		p.acked[words[1]] = ids[0]
+	case "handed", "consumed":
+		set := p.handed
+		if words[0] == "consumed" {
+			set = p.consumed
+		}
+		for _, id := range ids {
+			set[id] = true
+		}
+	default:
+		t.Fatalf("a child said %q", line)
+	}
+}
+
+// broken returns how a recovered table breaks the promises, "" if it keeps them.
+func (p *promises) broken(kind string, held map[rollout.ID]*rollout.Rollout, last rollout.ID) string {
+	for batch, first := range p.acked {
+		for i := range childGroup {
+			id := first + rollout.ID(i)
+			r := held[id]
+			switch {
+			case id > last:
+				return fmt.Sprintf("rollout %d of %s was acknowledged and is lost: the last id is %d", id, batch, last)
+			case r == nil && kind == "queue" && !p.handed[id]:
+				return fmt.Sprintf("rollout %d of %s was acknowledged and never handed out, and is lost", id, batch)
+			case r == nil && kind == "window" && id > last-childWindow:
+				return fmt.Sprintf("rollout %d of %s was acknowledged, is among the newest, and is lost", id, batch)
+			case r != nil && p.consumed[id]:
+				return fmt.Sprintf("rollout %d was consumed for good, and is there again", id)
+			case r != nil && !same(r, childRollout(batch, i)):
+				return fmt.Sprintf("rollout %d of %s is not what was inserted", id, batch)
+			}
+		}
+	}
+	return ""
+}
+
+func same(a, b *rollout.Rollout) bool {
+	x, _ := a.MarshalBinary()
+	y, _ := b.MarshalBinary()
+	return string(x) == string(y)
+}
+
+// Monitoring calls Stats whatever became of the file: reading the map of a truncated file would end the process.
+func TestStatsDoNotReadATruncatedFile(t *testing.T) {
+	o := in(t)
+	table := newTable(t, replay.Options{})
+	j := create(t, o, table)
+	before := j.Stats()
+	if before.FileBytes == 0 || before.FreeBytes <= 0 || before.FreeBytes >= before.FileBytes {
+		t.Errorf("%d of %d bytes are free", before.FreeBytes, before.FileBytes)
+	}
+	must(t, os.Truncate(o.Path, 0))
+	if st := j.Stats(); st.FileBytes != 0 || st.Err != nil {
+		t.Errorf("cut short, and not known to be: %+v", st)
+	}
+	if err := table.Advance(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Flush(ctx); err == nil {
+		t.Error("a file that was cut short is written as if nothing were")
+	}
+	if st := j.Stats(); st.Err == nil {
+		t.Error("the statistics tell of no error")
+	}
+	if err := j.Close(); err == nil {
+		t.Error("closing tells of no error")
+	}
+}

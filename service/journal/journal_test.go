@@ -1,0 +1,575 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// For every sampler, retention and unit, a table is recovered after random calls and several crashes.
+func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
+	for _, kind := range kinds() {
+		t.Run(fmt.Sprintf("%s,%s,%s", kind.Sampler, kind.Unit, kind.Retention), func(t *testing.T) {
+			o := in(t)
+			o.Sync = Off // a crash of the process loses nothing in any mode
+			u := newUser(t, kind, 7)
+			for range 10 {
+				u.step() // before there is a journal
+			}
+			j := create(t, o, u.table)
+			for life := range 3 {
+				for range 30 + u.random.IntN(40) {
+					u.step()
+					if u.random.IntN(4) == 0 {
+						must(t, j.Commit(ctx))
+					}
+				}
+				must(t, j.Commit(ctx))
+				want, at := u.released(), fmt.Sprintf("%s.%d", o.Path, life)
+				backup(t, j, at)
+				leases := len(u.leases)
+				u.step() // lost with the process
+				must(t, j.Close())
+				o.Path = at
+				var recovery *Recovery
+				j, u.table, recovery = reopen(t, o, u.o)
+				sameTables(t, want, u.table)
+				if recovery.Rollouts != want.ServiceView().Flow().Present || int(recovery.Returned) < leases {
+					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases,
+						want.ServiceView().Flow().Present)
+				}
+				u.leases = nil
+			}
+			must(t, j.Close())
+		})
+	}
+}
+
+// backup copies the file as of the last transaction: what kill -9 would leave.
+func backup(t testing.TB, j *Journal, to string) {
+	t.Helper()
+	j.file.RLock()
+	defer j.file.RUnlock()
+	must(t, j.store.db.View(func(tx *bbolt.Tx) error { return tx.CopyFile(to, 0o600) }))
+}
+
+func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 8}
+	u := newUser(t, kind, 1)
+	j := create(t, o, u.table)
+	g := aGroup(u.random, 3, 4, 0)
+	ids, err := u.table.ServiceView().InsertOnce(ctx, "one", g)
+	must(t, err)
+	must(t, j.Close())
+	j, table, recovery := reopen(t, o, kind)
+	again, err := table.ServiceView().InsertOnce(ctx, "one", g)
+	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || table.ServiceView().Flow().Present != 3 ||
+		recovery.Requests != 1 {
+		t.Errorf("the same insertion got %v and then %v, %v; the table holds %d; %s", ids, again, err,
+			table.ServiceView().Flow().Present, recovery)
+	}
+	_, err = table.ServiceView().InsertOnce(ctx, "one", aGroup(u.random, 3, 4, 0))
+	if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), `batch_id: "one": it was used`) {
+		t.Errorf("other contents under the id of before the close: %v", err)
+	}
+	must(t, j.Close())
+}
+
+// What a queue consumed by request id is known after kill -9, in the transaction that removed the rollouts, and the
+// oldest is forgotten.
+func TestAttackConsumedRequestsAreRememberedAcrossACrash(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 8, Sampler: replay.FIFO, Shards: 8}
+	o.Sync = Off
+	table, random := newTable(t, kind), rollout.Stream(1, "test", 0)
+	j := create(t, o, table)
+	const batches = 2_100 // a shard of eight remembers 2,048
+	for i := range batches {
+		_, err := table.Insert(ctx, aGroup(random, 1, 2, 0))
+		must(t, err)
+		_, err = table.Sample(ctx, rollout.Request{Size: 1, Shard: i % 8, ID: fmt.Sprint(i)})
+		must(t, err)
+		if i%100 == 0 {
+			must(t, j.Commit(ctx))
+		}
+	}
+	_, err := table.Insert(ctx, aGroup(random, 1, 2, 0), aGroup(random, 1, 2, 0), aGroup(random, 1, 2, 0))
+	must(t, err)
+	must(t, j.Flush(ctx))
+	crashed := in(t)
+	backup(t, j, crashed.Path)
+	must(t, j.Close())
+	for _, at := range []Options{crashed, o} {
+		j, table, _ := reopen(t, at, kind)
+		for _, i := range []int{0, batches - 1} {
+			b, err := table.Sample(ctx, rollout.Request{Size: 1, Shard: i % 8, ID: fmt.Sprint(i)})
+			if !errors.Is(err, rollout.ErrNoLease) {
+				t.Errorf("request %d again got %v, %v", i, b, err)
+			}
+		}
+		must(t, j.Close())
+	}
+}
+
+func TestInsertionsOfBeforeDigestsAreRead(t *testing.T) {
+	before := append([]byte{7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0}, "batch one"...)
+	var q replay.Insertion
+	err := decodeRequest(before, &q)
+	if err != nil || q != (replay.Insertion{BatchID: "batch one", First: 7, Count: 3}) {
+		t.Errorf("read %+v, %v", q, err)
+	}
+	if again := appendRequest(nil, &q); !slices.Equal(again, before) {
+		t.Errorf("written as %x, it was %x", again, before)
+	}
+	want := replay.Insertion{BatchID: "two", First: 1 << 40, Count: 5, Digest: 1<<63 | 1}
+	if err := decodeRequest(appendRequest(nil, &want), &q); err != nil || q != want {
+		t.Errorf("read %+v, %v", q, err)
+	}
+	if err := decodeRequest(appendRequest(nil, &want)[:19], &q); err == nil {
+		t.Error("half a digest was read")
+	}
+}
+
+func TestOnlyTheLatestInsertionsAreRemembered(t *testing.T) {
+	o := in(t)
+	o.Sync = Off
+	table, random := newTable(t, replay.Options{Capacity: 4}), rollout.Stream(1, "test", 0)
+	j := create(t, o, table)
+	g := aGroup(random, 1, 2, 0)
+	for i := range 100_500 {
+		_, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint(i), g)
+		must(t, err)
+		if i%10_000 == 0 {
+			must(t, j.Commit(ctx))
+		}
+	}
+	must(t, j.Close())
+	j, table, recovery := reopen(t, o, replay.Options{Capacity: 4})
+	if recovery.Requests != 100_000 {
+		t.Errorf("%d insertions are remembered", recovery.Requests)
+	}
+	before := statsOf(table).Inserted
+	for _, i := range []int{500, 100_499} {
+		_, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint(i), g)
+		must(t, err)
+	}
+	if n := statsOf(table).Inserted; n != before {
+		t.Errorf("%d of what is remembered was inserted again", n-before)
+	}
+	for i := range 10 {
+		_, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint("later ", i), g)
+		must(t, err)
+		must(t, j.Commit(ctx))
+	}
+	must(t, j.Close())
+	_, _, recovery = reopenAndClose(t, o, replay.Options{Capacity: 4})
+	if recovery.Requests != 100_000 {
+		t.Errorf("%d insertions are remembered after more came", recovery.Requests)
+	}
+}
+
+func TestDefinitionAndBlobsAreRecovered(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 8}
+	j := create(t, o, newTable(t, kind))
+	content := []byte("first")
+	j.Attach("prompts", func() ([]byte, error) { return content, nil })
+	must(t, j.Flush(ctx))
+	content = []byte("second")
+	must(t, j.Close())
+	var given []byte
+	j, _, recovery, err := Open(o, builder(kind, &given))
+	must(t, err)
+	if string(given) != "a definition" || string(recovery.Blobs["prompts"]) != "second" || len(recovery.Blobs) != 1 {
+		t.Errorf("the definition is %q, the blobs are %q", given, recovery.Blobs)
+	}
+	must(t, j.Close())
+}
+
+func TestABlobThatCannotBeSavedFailsTheFlush(t *testing.T) {
+	j := create(t, in(t), newTable(t, replay.Options{Capacity: 8}))
+	broken := errors.New("no prompts today")
+	j.Attach("prompts", func() ([]byte, error) { return nil, broken })
+	if err := j.Flush(ctx); !errors.Is(err, broken) || !strings.Contains(err.Error(), "prompts") {
+		t.Errorf("flushing gave %v", err)
+	}
+	if err := j.Commit(ctx); !errors.Is(err, broken) {
+		t.Errorf("a commit after that gave %v", err)
+	}
+	if err := j.Close(); !errors.Is(err, broken) {
+		t.Errorf("closing gave %v", err)
+	}
+}
+
+func TestRewriteReplacesTheContent(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 16}
+	u := newUser(t, kind, 3)
+	j := create(t, o, u.table)
+	u.insert()
+	var b bytes.Buffer
+	must(t, u.table.Snapshot(&b))
+	for range 40 {
+		u.step()
+	}
+	must(t, j.Commit(ctx))
+	u.leases = nil
+	must(t, u.table.Restore(&b))
+	u.insert()
+	must(t, j.Rewrite(u.table))
+	u.insert()
+	must(t, j.Close())
+	j, table, _ := reopen(t, o, kind)
+	sameTables(t, u.table, table)
+
+	other := newUser(t, kind, 4) // another table altogether
+	other.insert()
+	must(t, j.Rewrite(other.table))
+	other.insert()
+	must(t, j.Commit(ctx))
+	must(t, j.Close())
+	j, table, _ = reopen(t, o, kind)
+	sameTables(t, other.table, table)
+	must(t, j.Close())
+}
+
+func TestNothingIsWrittenWithoutChanges(t *testing.T) {
+	o := in(t)
+	o.Interval = time.Millisecond
+	u := newUser(t, replay.Options{Capacity: 16}, 3)
+	j := create(t, o, u.table)
+	u.insert()
+	for range 5 {
+		must(t, j.Commit(ctx))
+	}
+	must(t, j.Flush(ctx))
+	if n := j.Stats().Commits; n != 1 {
+		t.Errorf("one change took %d transactions", n)
+	}
+	must(t, j.Close())
+}
+
+func TestAJournalHasOneProcessAtATime(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 8}
+	o.LockTimeout = 50 * time.Millisecond
+	j := create(t, o, newTable(t, kind))
+	if _, _, _, err := Open(o, builder(kind, nil)); err == nil ||
+		!strings.Contains(err.Error(), "another process has had it open") {
+		t.Errorf("opening it twice gave %v", err)
+	}
+	if _, err := Verify(o.Path); err == nil || !strings.Contains(err.Error(), "another process has it open") {
+		t.Errorf("verifying it meanwhile gave %v", err)
+	}
+	if _, err := Create(o, nil, newTable(t, kind)); !errors.Is(err, os.ErrExist) {
+		t.Errorf("creating it again gave %v", err)
+	}
+	must(t, j.Close())
+	j, _, _ = reopen(t, o, kind)
+	must(t, j.Close())
+	if err := j.Close(); err != nil {
+		t.Errorf("closing it twice gave %v", err)
+	}
+	if err := j.Commit(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("a commit after closing gave %v", err)
+	}
+}
+
+func TestOpenDoesNotCreateAJournal(t *testing.T) {
+	o := in(t)
+	if _, _, _, err := Open(o, builder(replay.Options{}, nil)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("opening it gave %v", err)
+	}
+	if _, err := os.Stat(o.Path); err == nil {
+		t.Error("there is a file")
+	}
+}
+
+func TestATableOfOtherOptionsIsRefused(t *testing.T) {
+	o := in(t)
+	must(t, create(t, o, newTable(t, replay.Options{Capacity: 8})).Close())
+	if _, _, _, err := Open(o, builder(replay.Options{Capacity: 9}, nil)); err == nil ||
+		!strings.Contains(err.Error(), "capacity is 8 in the snapshot and 9") {
+		t.Errorf("opening gave %v", err)
+	}
+}
+
+func TestValidateReportsEveryProblem(t *testing.T) {
+	err := Options{Sync: "sometimes", Interval: -1, LockTimeout: -1}.Validate()
+	for _, want := range []string{"path", "sync: sometimes: want always, interval or off", "interval: -1ns",
+		"lock_timeout: -1ns"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v lacks %s", err, want)
+		}
+	}
+}
+
+// The file of a table that was filled many times over stays near the size of its content.
+func TestSpaceIsReused(t *testing.T) {
+	o := in(t)
+	o.Sync = Off
+	const capacity, tokens = 200, 1000
+	table, random := newTable(t, replay.Options{Capacity: capacity}), rollout.Stream(1, "test", 0)
+	j := create(t, o, table)
+	content := int64(capacity) * aRollout(random, tokens, 0).Bytes()
+	for range 40 * capacity / 16 {
+		_, err := table.Insert(ctx, aGroup(random, 16, tokens/2+random.IntN(tokens), 0))
+		must(t, err)
+		must(t, j.Commit(ctx))
+		if size := j.Stats().FileBytes; size > 2*growth+4*content {
+			t.Fatalf("the file has %d bytes, its content %d", size, content)
+		}
+	}
+	must(t, j.Close())
+	report, err := Verify(o.Path)
+	must(t, err)
+	if !report.Whole() || report.Rollouts != capacity {
+		t.Errorf("%s", report)
+	}
+	if used := int64(report.Pages) * int64(report.PageSize); used > 4*content {
+		t.Errorf("%d bytes of pages were ever in use, for content of %d", used, content)
+	}
+}
+
+// Under load the file always holds the table as of one moment: every copy opens, its counts balance, and it has
+// everything that was committed before the copy began.
+func TestEveryCopyUnderLoadIsAConsistentTable(t *testing.T) {
+	o := in(t)
+	o.Sync, o.Interval = Off, time.Millisecond
+	kind := replay.Options{Capacity: 64, MaxUses: 3, Shards: 2}
+	table := newTable(t, kind)
+	j := create(t, o, table)
+	stop, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	committed := rollout.ID(0)
+	for client := range 4 {
+		random := rollout.Stream(uint64(client), "client", 0)
+		work.Go(func() {
+			for i := 0; stop.Err() == nil; i++ {
+				ids, err := table.ServiceView().InsertOnce(ctx, fmt.Sprint(client, " ", i), aGroup(random, 4, 10, 0))
+				if err == nil {
+					err = j.Commit(ctx)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				committed = max(committed, ids[len(ids)-1])
+				mu.Unlock()
+			}
+		})
+	}
+	work.Go(func() {
+		for i := 0; stop.Err() == nil; i++ {
+			b, err := table.Lease(ctx, rollout.Request{Size: 3, Shard: i % 2})
+			if errors.Is(err, rollout.ErrStarved) {
+				continue
+			}
+			if err == nil && i%3 > 0 {
+				err = table.Acknowledge(context.Background(), b.ID)
+			}
+			if err == nil && i%50 == 0 {
+				err = table.Advance(ctx, rollout.Version(i/50))
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range 12 {
+		mu.Lock()
+		before := committed
+		mu.Unlock()
+		at := fmt.Sprintf("%s.%d", o.Path, i)
+		backup(t, j, at)
+		copied, again, recovery := reopen(t, Options{Path: at, Sync: Off}, kind)
+		balanced(t, again)
+		if last := rollout.ID(statsOf(again).Inserted); last < before {
+			t.Errorf("a copy knows of %d rollouts, %d were committed before: %s", last, before, recovery)
+		}
+		must(t, copied.Close())
+		must(t, os.Remove(at))
+	}
+	cancel()
+	work.Wait()
+	must(t, j.Close())
+	_, again, _ := reopenAndClose(t, o, kind)
+	if a, b := statsOf(table).Inserted, statsOf(again).Inserted; a != b {
+		t.Errorf("%d rollouts were inserted, the closed journal knows %d", a, b)
+	}
+}
+
+func TestConcurrentCommitsShareTransactions(t *testing.T) {
+	o := in(t)
+	table := newTable(t, replay.Options{Capacity: 100_000})
+	j := create(t, o, table)
+	const clients, each = 16, 20
+	var work sync.WaitGroup
+	for client := range clients {
+		random := rollout.Stream(uint64(client), "client", 0)
+		work.Go(func() {
+			for range each {
+				if _, err := table.Insert(ctx, aGroup(random, 2, 10, 0)); err != nil {
+					t.Error(err)
+				}
+				if err := j.Commit(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	st := j.Stats()
+	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 || st.FileBytes == 0 ||
+		st.FreeBytes < st.FileBytes/2 || st.FreeBytes >= st.FileBytes || st.Pending != 0 || st.LastWrite.IsZero() {
+		t.Errorf("%d calls: %+v", clients*each, st)
+	}
+	var n uint64
+	for _, l := range st.Writes {
+		n += l.Count
+	}
+	if n != st.Commits || st.WriteTime <= 0 {
+		t.Errorf("%d transactions took %v in all, their latencies count %d", st.Commits, st.WriteTime, n)
+	}
+	must(t, j.Close())
+}
+
+func TestACancelledCommitDoesNotAffectOthers(t *testing.T) {
+	o := in(t)
+	table := newTable(t, replay.Options{Capacity: 8})
+	j := create(t, o, table)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := j.Commit(over); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("a call whose time was over gave %v", err)
+	}
+	must(t, j.Commit(ctx))
+	must(t, j.Flush(ctx))
+	must(t, j.Close())
+}
+
+// A table can be restored while others insert and wait.
+func TestRewriteUnderLoadKeepsLaterChanges(t *testing.T) {
+	o := in(t)
+	o.Sync, o.Interval = Off, time.Millisecond
+	kind := replay.Options{Capacity: 64}
+	table, random := newTable(t, kind), rollout.Stream(9, "test", 0)
+	j := create(t, o, table)
+	var snapshot bytes.Buffer
+	must(t, table.Snapshot(&snapshot))
+	stop, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for stop.Err() == nil {
+			if _, err := table.Insert(ctx, aGroup(random, 2, 10, 0)); err != nil {
+				t.Error(err)
+			}
+			if err := j.Commit(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 10 {
+		must(t, table.Restore(bytes.NewReader(snapshot.Bytes())))
+		must(t, j.Rewrite(table))
+	}
+	cancel()
+	work.Wait()
+	must(t, j.Close())
+	_, again, _ := reopenAndClose(t, o, kind)
+	sameTables(t, table, again)
+}
+
+func TestATransactionWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Path: filepath.Join(t.TempDir(), "j")}.withDefaults()
+		j := newJournal(o, nil, newTable(t, replay.Options{Capacity: 16}))
+		waited := func(waiting, company int64, meanwhile func()) time.Duration {
+			j.counters.waiting.Store(waiting)
+			began := time.Now()
+			if meanwhile != nil {
+				go meanwhile()
+			}
+			j.gather(company, maxGathering)
+			return time.Since(began)
+		}
+		if d := waited(1, 1, nil); d != 0 {
+			t.Errorf("a single caller waited %v", d)
+		}
+		if d := waited(1, 2, nil); d != maxGathering {
+			t.Errorf("with one caller missing it waited %v: want %v", d, maxGathering)
+		}
+		back := func() {
+			time.Sleep(maxGathering / 4)
+			j.counters.waiting.Add(1)
+			j.arrived <- struct{}{}
+		}
+		if d := waited(1, 2, back); d != maxGathering/4 {
+			t.Errorf("with one caller coming back it waited %v: want %v", d, maxGathering/4)
+		}
+		close(j.stop)
+		if d := waited(0, 2, nil); d != 0 {
+			t.Errorf("of a closing journal it waited %v", d)
+		}
+	})
+}
+
+// Batches queued behind a rewrite are written too.
+func TestBatchesAroundARewriteAreWrittenInOrder(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 16}
+	u := newUser(t, kind, 1)
+	j := newJournal(o.withDefaults(), []byte("a definition"), u.table)
+	cut := func() *batch {
+		b, err := j.cut(nil)
+		must(t, err)
+		return b
+	}
+	u.table.JournalView().Track()
+	s, err := writeAnew(o.Path, j.definition, DefaultLockTimeout, cut(), false)
+	must(t, err)
+	j.store = s
+	u.insert()
+	before := cut()
+	u.table.JournalView().Track()
+	anew := cut()
+	u.insert()
+	after := cut()
+	wrote, err := j.write([]*batch{before, anew, after})
+	must(t, err)
+	if !wrote {
+		t.Error("nothing was written")
+	}
+	must(t, j.store.db.Close())
+	_, again, _ := reopenAndClose(t, o, kind)
+	sameTables(t, u.table, again)
+}
+
+func TestRewriteWithoutChangesLosesNothing(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 16}
+	u := newUser(t, kind, 1)
+	j := create(t, o, u.table)
+	j.Attach("prompts", func() ([]byte, error) { return []byte("content"), nil })
+	u.insert()
+	must(t, j.Flush(ctx))
+	must(t, j.Rewrite(u.table))
+	must(t, j.Rewrite(u.table))
+	must(t, j.Close())
+	_, again, recovery := reopenAndClose(t, o, kind)
+	sameTables(t, u.table, again)
+	if string(recovery.Blobs["prompts"]) != "content" {
+		t.Errorf("the blobs are %q", recovery.Blobs)
+	}
+}

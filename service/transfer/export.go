@@ -1,0 +1,178 @@
+package transfer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"google.golang.org/grpc"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/service"
+	"github.com/reprise-rl/reprise/service/journal"
+	"github.com/reprise-rl/reprise/wire"
+	"github.com/reprise-rl/reprise/wire/archive"
+)
+
+// ExportOptions say what an export writes.
+type ExportOptions struct {
+	File    string   // to write; a file that is there is replaced
+	IDs     []uint64 // of the rollouts; nil: all
+	Columns []string // of the sampling schema; nil: all
+	Rows    int      // rollouts in one record batch of the file
+}
+
+// Exported is the result of an export.
+type Exported struct {
+	Source   string   `json:"source"`
+	File     string   `json:"file"`
+	Rollouts int64    `json:"rollouts"`
+	Version  int32    `json:"version"` // of the table when the export began
+	Seconds  float64  `json:"seconds"`
+	Missing  []uint64 `json:"missing,omitempty"` // requested ids that the table does not hold
+}
+
+// Export writes a table of a service to a file. Source is the name that the result has.
+func Export(ctx context.Context, source string, table *client.Table, o ExportOptions) (*Exported, error) {
+	began := time.Now()
+	info, err := table.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := o.schema(info)
+	if err != nil {
+		return nil, err
+	}
+	choice := archive.NewChoice(o.IDs)
+	rollouts, err := archive.Write(o.File, schema, func(add func(arrow.RecordBatch) error) error {
+		return table.Export(ctx, o.Rows, o.Columns, func(rec arrow.RecordBatch) error {
+			if len(o.IDs) == 0 {
+				return add(rec)
+			}
+			chosen, err := choice.Of(rec)
+			if err != nil || chosen == nil {
+				return err
+			}
+			defer chosen.Release()
+			return add(chosen)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Exported{
+		Source: source, File: o.File, Rollouts: rollouts, Version: info.Version, Seconds: time.Since(began).Seconds(),
+		Missing: choice.Missing(),
+	}, nil
+}
+
+// schema is the schema of the export's record batches.
+func (o ExportOptions) schema(info wire.TableInfo) (*arrow.Schema, error) {
+	if len(o.IDs) > 0 && len(o.Columns) > 0 && !slices.Contains(o.Columns, archive.IDColumn) {
+		return nil, fmt.Errorf("--columns %s: want %s among them, because of --ids", strings.Join(o.Columns, ","),
+			archive.IDColumn)
+	}
+	extra, err := extraFields(info)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := wire.SampleSchema(o.Columns, extra...)
+	if err != nil {
+		return nil, fmt.Errorf("--columns: %w", err)
+	}
+	return schema, nil
+}
+
+// extraFields are the columns that a table has of its own.
+func extraFields(info wire.TableInfo) ([]arrow.Field, error) {
+	if info.Definition == nil {
+		return nil, nil
+	}
+	return wire.ExtraFields(info.Definition.Columns)
+}
+
+// ExportJournal writes the table of a journal to a file. A service of its own opens a copy: the journal is not written
+// to.
+func ExportJournal(ctx context.Context, path string, o ExportOptions) (exported *Exported, err error) {
+	data, err := os.MkdirTemp("", "reprise-export")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
+	name, err := copyJournal(path, data)
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(data, "socket")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	s, err := service.New(service.Options{Data: data, Sync: journal.Off, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	server := grpc.NewServer(s.GRPCOptions(nil)...)
+	s.Register(server)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(s.Listener(l)) }()
+	defer func() {
+		_, stopped := s.Stop(context.WithoutCancel(ctx))
+		server.Stop()
+		err = errors.Join(err, stopped, <-served)
+	}()
+	c, err := client.Dial(ctx, "grpc+unix://"+socket, client.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return Export(ctx, path, c.Table(name), o)
+}
+
+// copyJournal copies a whole journal to where a service with that data folder looks for it, and returns its table's
+// name.
+func copyJournal(path, data string) (name string, err error) {
+	folder := filepath.Join(data, "tables")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return "", err
+	}
+	copied := filepath.Join(data, "journal")
+	report, err := journal.Salvage(path, copied)
+	if err != nil {
+		return "", err
+	}
+	if !report.Whole() {
+		return "", fmt.Errorf("the journal is damaged: %s\n`reprise journal salvage %s --out NEW` saves what is "+
+			"intact in a new file that can be exported", report, path)
+	}
+	if name, err = tableName(copied); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return name, os.Rename(copied, filepath.Join(folder, name+".journal"))
+}
+
+// tableName reads the table's name from a journal's definition, and no more of the journal.
+func tableName(path string) (string, error) {
+	var definition wire.Table
+	known := errors.New("the definition is known")
+	_, _, _, err := journal.Open(journal.Options{Path: path}, func(text []byte) (*replay.Table, error) {
+		if err := json.Unmarshal(text, &definition); err != nil {
+			return nil, fmt.Errorf("the definition of its table: %w", err)
+		}
+		return nil, known
+	})
+	if !errors.Is(err, known) {
+		return "", err
+	}
+	return definition.Name, wire.CheckName(definition.Name)
+}
