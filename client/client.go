@@ -369,8 +369,8 @@ var ErrUnreachable = errors.New("service cannot be reached")
 
 // Pauses between attempts grow from the first to the longest.
 const (
-	firstPause   = 10 * time.Millisecond
-	maxPause = time.Second
+	firstPause = 10 * time.Millisecond
+	maxPause   = time.Second
 )
 
 // retry calls until it succeeds, fails for good, the context ends, or the connection was lost or the service stopping

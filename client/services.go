@@ -272,8 +272,8 @@ func (s *Services) rest(ctx context.Context, began time.Time) bool {
 
 // Pauses before a service that is down is tried again grow from the first to the longest.
 const (
-	firstDown   = 100 * time.Millisecond
-	maxDown = 2 * time.Second
+	firstDown = 100 * time.Millisecond
+	maxDown   = 2 * time.Second
 )
 
 // link is a connection to a service that may be down.

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	minPercent  = 20
+	minPercent    = 20
 	usualPercent  = 100
 	garbagePeriod = time.Second
 )

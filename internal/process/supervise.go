@@ -43,7 +43,7 @@ type State struct {
 // Pauses before a program is started again grow from the first to the longest, until it has run for a while.
 const (
 	firstPause   = 200 * time.Millisecond
-	maxPause = 5 * time.Second
+	maxPause     = 5 * time.Second
 	healthyAfter = 10 * time.Second
 )
 
