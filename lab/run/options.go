@@ -176,22 +176,19 @@ func (c Config) sampling() policy.Sampling {
 	}
 }
 
-// Validate reports every problem of the configuration at once, each with its key, its value and what is allowed.
+// Validate reports every problem of the configuration at once, each with its key, its value and what is allowed. What
+// follows from a key that is out of its range by itself is left out.
 func (c Config) Validate() error {
-	var errs []error
-	check := func(ok bool, key string, value any, want string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: %v: want %s", key, value, fmt.Sprintf(want, args...)))
-		}
-	}
+	var problems option.Problems
+	check := problems.Check
 	p := c.Pipeline
-	errs = append(errs, c.validateTask())
-	errs = append(errs, under("warmup", c.Warmup.validate()), under("generate", c.sampling().Validate()))
+	problems.Add(c.validateTask())
+	problems.Add(under("warmup", c.Warmup.validate()), under("generate", c.sampling().Validate()))
 	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature,
 		"more than 0: greedy rollouts of a group are all alike")
 	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache,
 		"keep or recompute")
-	errs = append(errs, under("generate", c.Generate.Precision.Validate()))
+	problems.Add(under("generate", c.Generate.Precision.Validate()))
 	// Package pipeline takes 0 for a default; here the defaults are written out.
 	check(p.Workers != 0, "pipeline.workers", p.Workers, "1 or more")
 	check(p.Trainers != 0, "pipeline.trainers", p.Trainers, "1 or more")
@@ -199,85 +196,110 @@ func (c Config) Validate() error {
 	check(p.RolloutCost != 0, "pipeline.rollout_cost", p.RolloutCost, "more than 0")
 	check(p.Group != 0, "pipeline.group", p.Group, "1 or more rollouts")
 	check(p.BatchUpdates != 0, "pipeline.batch_updates", p.BatchUpdates, "1 or more updates on each batch")
-	errs = append(errs, c.Policy.validate())
+	problems.Add(c.Policy.validate())
 	check(c.Policy.Init != "" || c.Generate.MaxTokens < c.Policy.Positions, "generate.max_tokens", c.Generate.MaxTokens,
 		"less than policy.positions (%d), which the prompt shares", c.Policy.Positions)
-	errs = append(errs, under("pipeline", c.pipelineOptions().Validate()), under("pipeline.reward_latency",
-		c.Pipeline.RewardLatency.Validate()))
-	check(p.LengthSigma >= 0 && p.LengthSigma <= 4, "pipeline.length_sigma", p.LengthSigma, "0 (all alike) to 4")
-	if p.Trainers >= 1 && p.Batch >= 1 && p.Group >= 1 {
-		o := c.replayOptions(0)
-		errs = append(errs, under("replay", o.Validate()))
-		check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
-			"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)",
-			p.Batch/p.Trainers, p.Group)
-		fresh := int(math.Round(c.pipelineOptions().FreshPerUpdate()*float64(p.BatchUpdates))) / p.Trainers
-		check(o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
-			"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh,
-			p.Batch/p.Trainers)
-		check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
-			"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
-		check(o.Capacity >= c.Pipeline.Batch, "replay.capacity", o.Capacity, "at least pipeline.batch (%d)",
-			c.Pipeline.Batch)
-		check(p.Group <= o.Capacity/p.Trainers, "pipeline.group", p.Group, "at most a trainer's share of "+
-			"replay.capacity, %d", o.Capacity/p.Trainers)
-		check(o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness", o.MaxStaleness,
-			"at least pipeline.publish_every (%d), or rollouts are too old before they arrive", p.PublishEvery)
-		recent := o.Capacity - int(math.Round(o.PositiveFraction*float64(o.Capacity)))
-		check(o.Retention != replay.KeepPositive || recent >= p.Batch, "replay.positive_fraction", o.PositiveFraction,
-			"at most %.3g, so that the rollouts kept whatever their reward fill a batch",
-			1-float64(p.Batch)/float64(o.Capacity))
-		sync := c.pipelineOptions().WithDefaults()
-		turn := sync.SyncUpdates / max(1, sync.BatchUpdates) * p.Batch
-		check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn,
-			"pipeline.sync_rollouts", sync.SyncRollouts,
-			"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
-		check(!o.Sampler.Consumes() || o.Capacity >= c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers,
-			"replay.capacity", o.Capacity,
-			"at least a batch and a group for each trainer (%d), or the queue fills up and the run deadlocks",
-			c.Pipeline.Batch+c.Pipeline.Group*c.Pipeline.Trainers)
+	for _, err := range option.Each(under("pipeline", c.pipelineOptions().Validate())) {
+		var problem *option.Error // of a default that stands in for 0
+		if !errors.As(err, &problem) || !names(problems, problem.Key) {
+			problems.Add(err)
+		}
 	}
+	problems.Add(under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
+	check(p.LengthSigma >= 0 && p.LengthSigma <= 4, "pipeline.length_sigma", p.LengthSigma, "0 (all alike) to 4")
+	c.checkTable(&problems)
 	check(!p.FilterGroups || c.Learner.Objective != objective.AsymRE{}.Name(), "pipeline.filter_groups", p.FilterGroups,
 		"false with learner.objective %s, which learns from groups whose rewards are all equal too",
 		c.Learner.Objective)
-	errs = append(errs, c.validateLearner())
-	errs = append(errs, c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(), c.Budget.validate(),
-		c.Baseline.validate())
+	problems.Add(c.validateLearner(), c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(),
+		c.Budget.validate(), c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
-	errs = append(errs, under("live", c.Live.validate()), c.validateLive())
-	return errors.Join(errs...)
+	problems.Add(under("live", c.Live.validate()), c.validateLive())
+	return problems.Err()
+}
+
+// names reports whether one of the problems is of one of the keys.
+func names(problems option.Problems, keys ...string) bool {
+	return slices.ContainsFunc(problems, func(err error) bool {
+		var problem *option.Error
+		return errors.As(err, &problem) && slices.Contains(keys, problem.Key)
+	})
+}
+
+// checkTable checks the table's options, and those of the pipeline against them.
+func (c Config) checkTable(problems *option.Problems) {
+	// The table is checked whatever is wrong with the pipeline, of which the default then stands in.
+	given, usual := c.Pipeline, Default().Pipeline
+	for _, n := range []struct {
+		value   *int
+		instead int
+	}{{&c.Pipeline.Batch, usual.Batch}, {&c.Pipeline.Group, usual.Group}, {&c.Pipeline.Trainers, usual.Trainers},
+		{&c.Pipeline.BatchUpdates, usual.BatchUpdates}} {
+		if *n.value < 1 {
+			*n.value = n.instead
+		}
+	}
+	const batch, group, trainers, capacity = "pipeline.batch", "pipeline.group", "pipeline.trainers", "replay.capacity"
+	p, o := c.Pipeline, c.replayOptions(0)
+	pipelineIsRight := !names(*problems, batch, group, trainers, "pipeline.batch_updates")
+	for _, err := range option.Each(under("replay", o.Validate())) {
+		var problem *option.Error // of a capacity that follows from the pipeline
+		if pipelineIsRight || c.Replay.Capacity != 0 || !errors.As(err, &problem) || problem.Key != capacity {
+			problems.Add(err)
+		}
+	}
+	check := problems.Check
+	check(given.Batch < 1 || o.Capacity >= p.Batch, capacity, o.Capacity, "at least pipeline.batch (%d)", p.Batch)
+	if !pipelineIsRight {
+		return
+	}
+	check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
+		"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)",
+		p.Batch/p.Trainers, p.Group)
+	fresh := int(math.Round(c.pipelineOptions().FreshPerUpdate()*float64(p.BatchUpdates))) / p.Trainers
+	check(o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
+		"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh,
+		p.Batch/p.Trainers)
+	check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
+		"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
+	check(o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness", o.MaxStaleness,
+		"at least pipeline.publish_every (%d), or rollouts are too old before they arrive", p.PublishEvery)
+	sync := c.pipelineOptions().WithDefaults()
+	turn := sync.SyncUpdates / max(1, sync.BatchUpdates) * p.Batch
+	check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn,
+		"pipeline.sync_rollouts", sync.SyncRollouts,
+		"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
+	least := p.Batch + p.Group*p.Trainers
+	check(!o.Sampler.Consumes() || o.Capacity >= least, capacity, o.Capacity,
+		"at least a batch and a group for each trainer (%d), or the queue fills up and the run deadlocks", least)
+	if names(*problems, capacity) {
+		return
+	}
+	check(p.Group <= o.Capacity/p.Trainers, group, p.Group, "at most a trainer's share of replay.capacity, %d",
+		o.Capacity/p.Trainers)
+	recent := o.Capacity - int(math.Round(o.PositiveFraction*float64(o.Capacity)))
+	check(o.Retention != replay.KeepPositive || recent >= p.Batch, "replay.positive_fraction", o.PositiveFraction,
+		"at most %.3g, so that the rollouts kept whatever their reward fill a batch",
+		1-float64(p.Batch)/float64(o.Capacity))
 }
 
 func (e Evaluate) validate() error {
-	var errs []error
-	if !(e.Every > 0) || math.IsInf(e.Every, 0) {
-		errs = append(errs, fmt.Errorf("evaluate.every: %g: want more than 0 updates' compute", e.Every))
-	}
-	if !(e.Target >= 0 && e.Target <= 1) {
-		errs = append(errs, fmt.Errorf("evaluate.target: %g: want an accuracy in (0, 1], or 0 for none", e.Target))
-	}
-	if e.BoundEvery < 0 {
-		errs = append(errs, fmt.Errorf("evaluate.bound_every: %d: want updates, or 0 for never", e.BoundEvery))
-	}
-	if !(e.Temperature >= 0) || math.IsInf(e.Temperature, 0) {
-		errs = append(errs, fmt.Errorf("evaluate.temperature: %g: want 0 (greedy) or more", e.Temperature))
-	}
-	if !slices.Contains([]string{"", "all", "choose", "judge"}, e.Problems) {
-		errs = append(errs, fmt.Errorf("evaluate.problems: %q: want all, choose or judge", e.Problems))
-	}
-	if e.Samples < 0 {
-		errs = append(errs, fmt.Errorf("evaluate.samples: %d: want 0 or more", e.Samples))
-	}
-	if e.Samples > 0 && len(e.PassAt) == 0 {
-		errs = append(errs, fmt.Errorf("evaluate.pass_at: empty: want the k to report of evaluate.samples (%d), or 0 "+
-			"samples", e.Samples))
-	}
+	var problems option.Problems
+	check := problems.Check
+	check(e.Every > 0 && !math.IsInf(e.Every, 0), "evaluate.every", e.Every, "more than 0 updates' compute")
+	check(e.Target >= 0 && e.Target <= 1, "evaluate.target", e.Target, "an accuracy in (0, 1], or 0 for none")
+	check(e.BoundEvery >= 0, "evaluate.bound_every", e.BoundEvery, "updates, or 0 for never")
+	check(e.Temperature >= 0 && !math.IsInf(e.Temperature, 0), "evaluate.temperature", e.Temperature,
+		"0 (greedy) or more")
+	check(slices.Contains([]string{"", "all", "choose", "judge"}, e.Problems), "evaluate.problems", e.Problems,
+		"all, choose or judge")
+	check(e.Samples >= 0, "evaluate.samples", e.Samples, "0 or more")
+	check(e.Samples <= 0 || len(e.PassAt) > 0, "evaluate.pass_at", "none", "the k to report of evaluate.samples (%d), or "+
+		"0 samples", e.Samples)
 	for _, k := range e.PassAt {
-		if e.Samples > 0 && (k < 1 || k > e.Samples) {
-			errs = append(errs, fmt.Errorf("evaluate.pass_at: %d: want 1 to evaluate.samples (%d)", k, e.Samples))
-		}
+		check(e.Samples <= 0 || k >= 1 && k <= e.Samples, "evaluate.pass_at", k, "1 to evaluate.samples (%d)", e.Samples)
 	}
-	return errors.Join(errs...)
+	return problems.Err()
 }
 
 func (b Budget) validate() error {

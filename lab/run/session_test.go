@@ -573,3 +573,38 @@ func TestTheLeastSizeOfATable(t *testing.T) {
 		}
 	}
 }
+
+// One mistake must not hide another, nor be followed by what only follows from it.
+func TestEveryProblemIsReportedAndNothingThatFollowsFromOne(t *testing.T) {
+	for _, c := range []struct{ assignments, want []string }{
+		{[]string{"pipeline.batch=0", "replay.capacity=-1", "replay.sampler=x", "evaluate.every=-1"}, []string{
+			"pipeline.batch: 0: want 1 or more", "replay.capacity: -1: want 1 to", "replay.sampler: x: want one of",
+			"evaluate.every: -1: want more than 0"}},
+		{[]string{"pipeline.batch=0"}, []string{"pipeline.batch: 0: want 1 or more"}},
+		{[]string{"pipeline.trainers=-1", "replay.positive_share=2"}, []string{"pipeline.trainers: -1: want",
+			"replay.positive_share: 2: want"}},
+		{[]string{"replay.retention=positive", "replay.positive_fraction=0.5", "replay.capacity=90"},
+			[]string{"replay.capacity: 90: want at least pipeline.batch"}},
+		{[]string{"pipeline.trainers=3", "replay.capacity=99"}, []string{
+			"pipeline.batch: 1024: want a multiple of the 3 trainers", "replay.capacity: 99: want at least pipeline.batch"}},
+	} {
+		_, err := Load("", c.assignments)
+		if err == nil {
+			t.Errorf("%s: no error", c.assignments)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: lacks %q:\n%v", c.assignments, want, err)
+			}
+		}
+		keys := make(map[string]bool)
+		for line := range strings.Lines(err.Error()) {
+			key, _, _ := strings.Cut(line, ":")
+			keys[key] = true
+		}
+		if len(keys) != len(c.want) {
+			t.Errorf("%s: problems of %d keys, want %d:\n%v", c.assignments, len(keys), len(c.want), err)
+		}
+	}
+}
