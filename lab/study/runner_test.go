@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -26,17 +25,7 @@ import (
 	"github.com/reprise-rl/reprise/lab/task"
 )
 
-// Package bleve, of the task search, starts goroutines when a program begins.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(collected{m}, goleak.IgnoreCurrent()) }
-
-// collected collects garbage after the tests: the indexes of the task search end their goroutines when they are freed.
-type collected struct{ m *testing.M }
-
-func (c collected) Run() int {
-	code := c.m.Run()
-	runtime.GC()
-	return code
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tiny is a run that takes a fraction of a second.
 func tiny(t testing.TB, assignments ...string) run.Config {

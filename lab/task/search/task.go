@@ -125,7 +125,7 @@ func New(s Settings, seed uint64) (*Task, error) {
 			"at most %d, half of the %d questions: hold out fewer, or give more questions", n/2, n)}
 	}
 	t := &Task{settings: s, protocol: protocol{s.Format}, passages: c.passages}
-	if t.index, err = newIndex(t.passages, analyzer, indexBatch); err != nil {
+	if t.index, err = newIndex(t.passages, analyzer); err != nil {
 		return nil, err
 	}
 	t.split(c.questions)
@@ -240,10 +240,7 @@ func (t *Task) Characters() string {
 
 // find returns the passages for a query, of which only the first characters count. Invalid UTF-8 separates words.
 func (t *Task) find(query string) []string {
-	hits, err := t.index.search(t.shorten(strings.ToValidUTF8(query, " ")), t.settings.Passages)
-	if err != nil {
-		panic(fmt.Errorf("search: read the index in memory: %w", err)) // no query can cause this
-	}
+	hits := t.index.search(t.shorten(strings.ToValidUTF8(query, " ")), t.settings.Passages)
 	found := make([]string, len(hits))
 	for i, h := range hits {
 		found[i] = t.passages[h.passage]
