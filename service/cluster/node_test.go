@@ -30,8 +30,8 @@ func logger(node string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("on", node)
 }
 
-// tables is a host that keeps its tables in memory, with their journals in the cluster.
-type tables struct {
+// memoryHost is a host that keeps its tables in memory, with their journals in the cluster.
+type memoryHost struct {
 	mu   sync.Mutex
 	open map[string]*served
 	full error // of DiskFull
@@ -42,7 +42,7 @@ type served struct {
 	journal *journal.Journal
 }
 
-func (h *tables) Open(name string, _ []byte, log journal.Log) error {
+func (h *memoryHost) Open(name string, _ []byte, log journal.Log) error {
 	j, table, _, err := journal.OpenIn(log, journal.Options{}, func() (*replay.Table, error) {
 		return replay.New(replay.Options{Capacity: 1 << 16})
 	})
@@ -55,7 +55,7 @@ func (h *tables) Open(name string, _ []byte, log journal.Log) error {
 	return nil
 }
 
-func (h *tables) Close(name string) {
+func (h *memoryHost) Close(name string) {
 	h.mu.Lock()
 	s := h.open[name]
 	delete(h.open, name)
@@ -65,20 +65,20 @@ func (h *tables) Close(name string) {
 	}
 }
 
-func (h *tables) Counts(name string) (c wire.Counts) {
+func (h *memoryHost) Counts(name string) (c wire.Counts) {
 	if s := h.get(name); s != nil {
 		c.Present = s.ServiceView().Flow().Present
 	}
 	return c
 }
 
-func (h *tables) DiskFull() error {
+func (h *memoryHost) DiskFull() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.full
 }
 
-func (h *tables) get(name string) *served {
+func (h *memoryHost) get(name string) *served {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.open[name]
@@ -89,11 +89,11 @@ type trio struct {
 	t       testing.TB
 	options []Options
 	nodes   []*Node // nil: down
-	hosts   []*tables
+	hosts   []*memoryHost
 }
 
 func startTrio(t testing.TB) *trio {
-	c := &trio{t: t, nodes: make([]*Node, 3), hosts: make([]*tables, 3)}
+	c := &trio{t: t, nodes: make([]*Node, 3), hosts: make([]*memoryHost, 3)}
 	ports := nettest.FreeAddresses(t, 3)
 	for i, at := range ports {
 		c.options = append(c.options, Options{Node: fmt.Sprintf("n%d", i), Listen: at, Peers: ports,
@@ -117,10 +117,10 @@ func startTrio(t testing.TB) *trio {
 func (c *trio) start(i int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	c.hosts[i] = &tables{open: make(map[string]*served)}
+	c.hosts[i] = &memoryHost{open: make(map[string]*served)}
 	n, err := New(c.options[i])
 	if err == nil {
-		n.pause = 2 * time.Second
+		n.tables.pause = 2 * time.Second
 		err = n.Start(ctx, fmt.Sprintf("grpc://n%d", i), c.hosts[i])
 	}
 	if err != nil {
@@ -227,11 +227,11 @@ func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
 	c := startTrio(t)
 	create(t, c.any(), "lab")
 	stray := jetstream.StreamConfig{Name: tablePrefix + "stray", Subjects: []string{"stray"}}
-	if _, err := c.any().js.CreateStream(t.Context(), stray); err != nil { // and nothing else, as if it was interrupted
+	if _, err := c.any().directory.js.CreateStream(t.Context(), stray); err != nil { // and nothing else, as if it was interrupted
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if _, err := c.any().js.Stream(t.Context(), stray.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err := c.any().directory.js.Stream(t.Context(), stray.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
 			break
 		}
 		if time.Now().After(end) {

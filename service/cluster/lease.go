@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// leaseTime is how long a node may answer for its tables after a renewal.
+	leaseTime = 3 * time.Second
+	// evictTime is how long a node must be seen not to renew before another evicts it.
+	evictTime = leaseTime + time.Second
+	// hearTime is how long a node that cannot change the state is thought to be up while it is heard.
+	hearTime = 2 * time.Second
+)
+
+// lease says until when this node may answer for its tables. It may be used concurrently.
+type lease struct {
+	began time.Time
+	until atomic.Int64 // in nanoseconds since began
+	date  atomic.Int64 // and by the calendar, as the other clock stands still while a virtual machine is suspended
+}
+
+// extend renews the lease as of when the renewal was begun.
+func (l *lease) extend(started time.Time) {
+	end := started.Add(leaseTime)
+	l.date.Store(end.UnixNano())
+	l.until.Store(int64(end.Sub(l.began)))
+}
+
+// end ends the lease at once.
+func (l *lease) end() { l.until.Store(0) }
+
+// valid reports whether the lease runs.
+func (l *lease) valid() bool {
+	now := time.Now()
+	return int64(now.Sub(l.began)) < l.until.Load() && now.UnixNano() < l.date.Load()
+}
+
+// peers is what this node knows of the leases of the others.
+type peers struct {
+	mu    sync.Mutex
+	heard map[string]time.Time
+
+	seen map[string]sighting // only for the goroutine that beats
+}
+
+// sighting is when a node's lease was first seen as it is.
+type sighting struct {
+	member member
+	since  time.Time
+}
+
+func newPeers() *peers {
+	return &peers{heard: make(map[string]time.Time), seen: make(map[string]sighting)}
+}
+
+// hear notes that a node has said that it is up.
+func (p *peers) hear(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard[name] = time.Now()
+}
+
+// expired returns the nodes other than self that have not renewed their lease for evictTime. Those that are heard are
+// given that time again after a pause in which nobody could renew, because the stream of the state had no leader: looked
+// is when the state was read before.
+func (p *peers) expired(s *state, self string, looked time.Time) (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	paused := now.Sub(looked) > leaseTime
+	for name, m := range s.Nodes {
+		seen, known := p.seen[name]
+		if !known || seen.member != m || paused && now.Sub(p.heard[name]) < hearTime {
+			seen = sighting{m, now}
+			p.seen[name] = seen
+		}
+		if name != self && now.Sub(seen.since) > evictTime {
+			names = append(names, name)
+		}
+	}
+	maps.DeleteFunc(p.seen, func(name string, _ sighting) bool { _, up := s.Nodes[name]; return !up })
+	return names
+}
+
+// forget starts the time of every other node anew.
+func (p *peers) forget() { p.seen = make(map[string]sighting) }
