@@ -246,7 +246,7 @@ def test_draws_from_all_parts_have_the_law_of_one_table(create: Callable[..., sh
     # divider that ignores the parts' mass fails with a probability beyond 1 - 1e-6.
     table = create(capacity=600, sampler="prioritized", priority_base="reward", draws="independent", seed=11)
     columns = rollouts([4] * 24) | {"reward": np.geomspace(0.2, 5, 24).tolist()}
-    ids = table.insert(columns).tolist()
+    ids = table.insert(columns, batch_id="law-2").tolist()  # which part a group goes to depends on it
     weights = {id: (reward + 1e-6) ** 0.6 for id, reward in zip(ids, np.float32(columns["reward"]).tolist())}
     law = {id: weight / sum(weights.values()) for id, weight in weights.items()}
     n, counts = 0, Counter[int]()
