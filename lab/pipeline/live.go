@@ -64,17 +64,22 @@ func NewLive(opts Options, parts LiveParts, state LiveState) (*Live, error) {
 		return nil, err
 	}
 	opts = opts.WithDefaults()
-	var p option.Problems
-	p.Check(opts.Mode == Async, "mode", opts.Mode, "%s on the real clock", Async)
-	p.Check(!opts.FilterGroups, "filter_groups", opts.FilterGroups, "false on the real clock, where workers insert "+
-		"every group")
-	p.Check(opts.Trainers == 1, "trainers", opts.Trainers, "1 on the real clock: the trainer is one process")
-	if err := p.Err(); err != nil {
+	if err := opts.ValidateLive(); err != nil {
 		return nil, err
 	}
 	l := &Live{opts: opts, parts: parts, state: state, began: state, version: parts.Learner.Weights().Version}
 	l.waiting, l.stop = context.WithCancel(context.Background())
 	return l, nil
+}
+
+// ValidateLive reports what a run on the real clock cannot do.
+func (o Options) ValidateLive() error {
+	o = o.WithDefaults()
+	var p option.Problems
+	p.Check(o.Mode == Async, "mode", o.Mode, "%s on the real clock", Async)
+	p.Check(!o.FilterGroups, "filter_groups", o.FilterGroups, "false on the real clock, where workers insert every group")
+	p.Check(o.Trainers == 1, "trainers", o.Trainers, "1 on the real clock: the trainer is one process")
+	return p.Err()
 }
 
 // Options returns the options with their defaults.

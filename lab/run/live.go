@@ -48,11 +48,7 @@ func (c Config) validateLive() error {
 		return nil
 	}
 	var p option.Problems
-	p.Check(c.Pipeline.Trainers == 1, "pipeline.trainers", c.Pipeline.Trainers,
-		"1 on the real clock: the trainer is one process")
-	p.Check(c.Pipeline.Mode != pipeline.Sync, "pipeline.mode", c.Pipeline.Mode, "%s on the real clock", pipeline.Async)
-	p.Check(!c.Pipeline.FilterGroups, "pipeline.filter_groups", c.Pipeline.FilterGroups,
-		"false on the real clock, where workers insert every group")
+	p.Add(under("pipeline", c.pipelineOptions().ValidateLive()))
 	p.Check(c.Replay.Unit != replay.UnitStep, "replay.unit", c.Replay.Unit, "rollout or group on the real clock")
 	p.Check(c.Prompts.Fraction == 0, "prompts.fraction", c.Prompts.Fraction,
 		"0 on the real clock, where workers choose the prompts")

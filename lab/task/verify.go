@@ -8,7 +8,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+
+	"github.com/reprise-rl/reprise/rollout"
 )
+
+// Reward sets the rewards of the responses of a group to a prompt. Groups have numbers, unique within a run, and one
+// size, so that each rollout has a number of its own for a [Chancy] verifier, whoever generates it and when. A [Remote]
+// is asked for all of them at once.
+func Reward(v Verifier, p Prompt, group uint64, responses []*rollout.Rollout) error {
+	_, remote := v.(Remote)
+	var wait sync.WaitGroup
+	for i, r := range responses {
+		if !remote {
+			r.Reward = verify(v, p, r.Text, group*uint64(len(responses))+uint64(i)).Reward
+			continue
+		}
+		wait.Go(func() { r.Reward = v.Verify(p, r.Text).Reward })
+	}
+	wait.Wait()
+	return Err(v)
+}
+
+// verify asks for the verdict on the rollout of a number.
+func verify(v Verifier, p Prompt, response string, number uint64) Verdict {
+	if c, ok := v.(Chancy); ok {
+		return c.VerifyRollout(p, response, number)
+	}
+	return v.Verify(p, response)
+}
 
 // VerifyLines rewards JSON lines. Every line of r is an object with the strings "response" and "answer", and optionally
 // "prompt" for a [Remote]. Each line is written to w with one Write: "reward", "correct" and "extracted" are added, or
