@@ -1367,7 +1367,7 @@ func (tr *trial) checkShard(number int, s *shard) {
 	for slot, r := range s.rollouts {
 		if r != nil && s.items[slot].is(evicted) && s.items[slot].Leased > 0 {
 			waiting++
-			pinned += r.Bytes() + rolloutOverhead
+			pinned += r.Bytes() + RolloutOverhead
 		}
 	}
 	if s.pinned != pinned {

@@ -18,7 +18,7 @@ type shard struct {
 	version     rollout.Version
 	present     int
 	bytes       int64
-	pinned      int64 // of rollouts evicted while on lease, with rolloutOverhead
+	pinned      int64 // of rollouts evicted while on lease, with RolloutOverhead
 	remaining   int64 // draws that MaxUses still allows, over all present
 	sampler     sampler
 	prioritized *prioritized // the sampler, if it is prioritized
@@ -50,8 +50,9 @@ const (
 	rememberedShare  = 8
 )
 
-// rolloutOverhead is what a rollout that left takes besides its payload, with its slot or draw: measured, rounded up.
-const rolloutOverhead = 512
+// RolloutOverhead is what a rollout takes besides [rollout.Rollout.Bytes], in a table, decoded, or held by a lease after
+// it left: its object, slot and bookkeeping, in bytes. It is measured, and rounded up.
+const RolloutOverhead = 512
 
 // rememberedBatches returns the bound of a shard's remembered batches.
 func rememberedBatches(o Options) bound[*rollout.Batch] {
@@ -65,7 +66,7 @@ func rememberedBatches(o Options) bound[*rollout.Batch] {
 // batchBytes is what a batch holds if its rollouts have left.
 func batchBytes(b *rollout.Batch) (bytes int64) {
 	for i := range b.Draws {
-		bytes += b.Draws[i].Rollout.Bytes() + rolloutOverhead
+		bytes += b.Draws[i].Rollout.Bytes() + RolloutOverhead
 	}
 	return bytes
 }
@@ -211,7 +212,7 @@ func (s *shard) evictOne(slot int32, why cause) {
 	}
 	if it.Leased > 0 {
 		it.set(evicted)
-		s.pinned += it.Bytes + rolloutOverhead
+		s.pinned += it.Bytes + RolloutOverhead
 	} else {
 		s.release(slot)
 	}

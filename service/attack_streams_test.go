@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -85,8 +86,8 @@ func TestAttackACallerThatLeavesWhileADictionaryIsReserved(t *testing.T) {
 func TestADictionaryDoesNotHoldUpItsOwnBatches(t *testing.T) {
 	v := serve(t, Options{MaxMessageBytes: 1 << 20, MaxInFlightBytes: 4 << 20, Caller: named}).as("alice")
 	v.create(wire.Table{Name: "a"})
-	rec := withDictionary(t, (1<<20)/rolloutOverhead, "p")
-	if share := v.service.incoming.byCaller.most; share > rec.NumRows()*rolloutOverhead {
+	rec := withDictionary(t, (1<<20)/replay.RolloutOverhead, "p")
+	if share := v.service.incoming.byCaller.most; share > rec.NumRows()*replay.RolloutOverhead {
 		t.Fatalf("a caller's share is %d bytes", share)
 	}
 	answer, err := v.putter(v.client, "a", rec.Schema()).put(rec, wire.InsertRequest{TimeoutMS: ms(1000)})
@@ -125,7 +126,7 @@ func TestAttackAnswersThatAreNotRead(t *testing.T) {
 				return slices.ContainsFunc(v.service.Observe().Connections,
 					func(c Connection) bool { return c.SentBytes > 60_000 })
 			})
-			if used := v.service.incoming.all.used.Load(); used < 20_000*rolloutOverhead {
+			if used := v.service.incoming.all.used.Load(); used < 20_000*replay.RolloutOverhead {
 				t.Errorf("%d bytes are taken while the answer is unread", used)
 			}
 			if a, err := p.answer(); err != nil || len(a.IDs) != 20_000 {

@@ -248,7 +248,7 @@ func columnBytes(d arrow.ArrayData) (bytes int64) {
 // asked before anything is decompressed or decoded.
 func (t *table) reserveMemory(ctx context.Context, bytes, rows int64) (release func(), err error) {
 	s := t.service
-	decoded := bytes + rows*rolloutOverhead
+	decoded := bytes + rows*replay.RolloutOverhead
 	if most := 2 * s.options.MaxMessageBytes; decoded > most {
 		return nil, wire.Errorf(wire.TooLarge, "a record batch of %d rows and %d bytes takes about %d bytes decoded, "+
 			"above %d, twice max_message_bytes: send fewer rows at a time", rows, bytes, decoded, most)
@@ -375,7 +375,7 @@ func (t *table) newInsertion(req wire.InsertRequest, groups []rollout.Group, ord
 		groups[i].Size = size
 		for _, r := range groups[i].Rollouts {
 			in.rows++
-			in.bytes += r.Bytes() + rolloutOverhead
+			in.bytes += r.Bytes() + replay.RolloutOverhead
 			in.items += t.itemsOf(r)
 		}
 	}
@@ -481,7 +481,7 @@ func (t *table) chargeRoom(in *insertion) (charged int64, err error) {
 		f := t.rollouts.ServiceView().Flow()
 		evicted := max(f.Bytes+in.bytes-t.CapacityBytes, 0)
 		if over := f.Present + in.rows - t.Capacity; over > 0 && f.Present > 0 {
-			evicted = max(evicted, int64(over)*(f.Bytes/int64(f.Present)+rolloutOverhead))
+			evicted = max(evicted, int64(over)*(f.Bytes/int64(f.Present)+replay.RolloutOverhead))
 		}
 		if f.Pinned > t.CapacityBytes {
 			evicted = 0 // leases would hold it

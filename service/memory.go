@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -37,7 +38,6 @@ const (
 
 // What things take besides their payload, in bytes; measured, and rounded up.
 const (
-	rolloutOverhead    = 512      // a rollout in a table or decoded: its object, slot and bookkeeping
 	drawOverhead       = 192      // a draw on lease: in its batch, and the slot that it keeps
 	shardOverhead      = 8 << 10  // a shard of a table
 	grantOverhead      = 128      // a gate's grant
@@ -372,7 +372,7 @@ func (h *holdings) charge(bytes int64, what string, args ...any) error {
 // lease or in remembered batches; and the ids, grants and prompts that it remembers.
 func (t *table) tableBytes() int64 {
 	f := t.rollouts.ServiceView().Flow()
-	bytes := int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*rolloutOverhead
+	bytes := int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*replay.RolloutOverhead
 	bytes += f.IDs + t.reports.bytes.Load() + t.gate.Load().Bytes()
 	if t.prompts != nil {
 		bytes += t.prompts.Bytes()

@@ -136,7 +136,7 @@ func TestAttackLeasesOfMillionsOfDraws(t *testing.T) {
 func TestAttackRowsOfOneToken(t *testing.T) {
 	v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 4 << 20})
 	v.create(wire.Table{Name: "a"})
-	_, err := v.insert("a", wire.InsertRequest{}, alone(2*4<<20/rolloutOverhead, 0)...)
+	_, err := v.insert("a", wire.InsertRequest{}, alone(2*4<<20/replay.RolloutOverhead, 0)...)
 	checkRefusal(t, err, wire.TooLarge, "rows", "decoded", "fewer rows")
 	if ids := v.fill("a", alone(100, 0)...); len(ids) != 100 {
 		t.Errorf("a smaller insertion got %d ids", len(ids))
@@ -302,7 +302,7 @@ func TestAttackRememberedIDs(t *testing.T) {
 			t.Errorf("%s: %d bytes are charged for 50 of at least %d each", what, got, least)
 		}
 	}
-	charged("batch ids and request ids", 2*maxIDBytes, 4*maxIDBytes+2*(rolloutOverhead+512), func(n int) {
+	charged("batch ids and request ids", 2*maxIDBytes, 4*maxIDBytes+2*(replay.RolloutOverhead+512), func(n int) {
 		if _, err := v.insert("a", wire.InsertRequest{BatchID: id(n)}, alone(1, 0)...); err != nil {
 			t.Fatal(err)
 		}
