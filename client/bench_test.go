@@ -66,7 +66,7 @@ func BenchmarkBatchesOf64(b *testing.B) {
 	}
 }
 
-// long returns a group of rollouts of so many tokens.
+// long returns a group of rollouts of the given tokens.
 func long(rollouts, tokens int) rollout.Group {
 	g := rollout.Group{Size: rollouts}
 	for i := range rollouts {

@@ -623,7 +623,7 @@ func (w *PartitionedTable) Abandon(ctx context.Context, grant uint64, groups int
 	})
 }
 
-// PromptsNext returns prompts worth asking again, for a batch of so many: each part answers for its share.
+// PromptsNext returns prompts worth asking again, for a batch of the given number: each part answers for its share.
 func (w *PartitionedTable) PromptsNext(ctx context.Context, batch int) (wire.PromptsAnswer, error) {
 	parts, err := w.resolve(ctx)
 	if err != nil {

@@ -126,7 +126,7 @@ func dialAll(t testing.TB, list []*node, o client.AllOptions) *client.Services {
 	return s
 }
 
-// inParts returns a new table in parts over so many services.
+// inParts returns a new table in parts over n services.
 func inParts(
 	t testing.TB, n int, definition wire.Table, o client.AllOptions,
 ) ([]*node, *client.Services, *client.PartitionedTable) {

@@ -470,7 +470,7 @@ func ownFields(s *arrow.Schema) []arrow.Field {
 	return own
 }
 
-// Export passes everything the table holds to each, in order of ids and in record batches of so many rows (0: 256);
+// Export passes everything the table holds to each, in order of ids and in record batches of the given rows (0: 256);
 // columns are those of the sampling schema, none for all. It draws nothing. A record batch is valid until each returns
 // unless it retains it. Export does not retry: the table may have changed.
 func (t *Table) Export(ctx context.Context, rows int, columns []string, each func(arrow.RecordBatch) error) error {

@@ -441,7 +441,7 @@ func TestBatchesKeepTheirMemoryByDefault(t *testing.T) {
 	}
 }
 
-// A stream is a call in progress, of which a service allows so many.
+// A stream is a call in progress, of which a service allows a limited number.
 func TestNoStreamIsLeftOpen(t *testing.T) {
 	f, table := connected(t, replay.Options{Capacity: 8, Sampler: replay.Uniform}, Options{})
 	ctx := t.Context()

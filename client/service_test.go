@@ -55,8 +55,8 @@ func take(t *testing.T, next func(context.Context) (*rollout.Batch, error)) *rol
 	return b
 }
 
-// counted waits until so many draws were acknowledged and so many are on lease: what a stream sends and nobody answers
-// to reaches the service when it does.
+// counted waits until the given draws were acknowledged and the given ones are on lease: what a stream sends and nobody
+// answers to reaches the service when it does.
 func counted(t *testing.T, table *client.Table, acknowledged, onLease int) {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {

@@ -158,7 +158,7 @@ func (s *Services) CreateParts(ctx context.Context, definition wire.Table, parts
 	}
 	n := cmp.Or(parts, len(there), len(s.links))
 	if len(there) > 0 && n != len(there) {
-		return wire.TableInfo{}, fmt.Errorf("parts: %d: want %d: table %s has so many", n, len(there), definition.Name)
+		return wire.TableInfo{}, fmt.Errorf("parts: %d: want %d, as table %s has", n, len(there), definition.Name)
 	}
 	if n < 1 || n > split.MaxParts || !clustered && n != len(s.links) {
 		return wire.TableInfo{}, fmt.Errorf("parts: %d: want %d, one on each service; in a cluster 1 to %d", n,
@@ -409,7 +409,7 @@ func together(n int, call func(i int)) {
 	wait.Wait()
 }
 
-// Divide returns the definition of one part of a table in so many: its share of capacity, capacity_bytes and min_size,
+// Divide returns the definition of one part of a table in n parts: its share of capacity, capacity_bytes and min_size,
 // of the gate's rollouts_per_update and the limiter's error_buffer, rounded up to what a part must have, and the seed
 // plus its number.
 func Divide(whole wire.Table, parts, number int) wire.Table {

@@ -252,7 +252,7 @@ func (t *Table) Abandon(ctx context.Context, grant uint64, groups int) error {
 	return err
 }
 
-// PromptsNext returns prompts worth asking again, for a batch of so many.
+// PromptsNext returns prompts worth asking again, for a batch of the given number.
 func (t *Table) PromptsNext(ctx context.Context, batch int) (wire.PromptsAnswer, error) {
 	var answer wire.PromptsAnswer
 	err := t.client.act(ctx, t.name, wire.PromptsNext, wire.PromptsRequest{Table: t.name, Batch: batch}, &answer, 0)

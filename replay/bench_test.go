@@ -30,7 +30,7 @@ const (
 // benchGroups makes groups of rollouts of 12 tokens, 8 of them the policy's.
 func benchGroups(n int) []rollout.Group { return groupsOf(n, 12, 4, rollout.Stream(1, "bench", 0)) }
 
-// groupsOf makes groups of rollouts of so many tokens, all but the prompt the policy's.
+// groupsOf makes groups of rollouts of the given tokens, all but the prompt the policy's.
 func groupsOf(n, tokens, prompt int, r *rand.Rand) []rollout.Group {
 	groups := make([]rollout.Group, n)
 	for g := range groups {
@@ -511,7 +511,7 @@ func median(x []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// savedTable holds so many rollouts of 1,000 tokens, which lie in the arrays of a few, and remembers the insertions.
+// savedTable holds n rollouts of 1,000 tokens, which lie in the arrays of a few, and remembers the insertions.
 func savedTable(b *testing.B, rollouts int) *Table {
 	some := groupsOf(4, 1000, 100, rollout.Stream(1, "bench", 0))
 	o := Options{Capacity: rollouts, Vocab: 64, MaxStaleness: 10, Seed: 1}

@@ -73,7 +73,8 @@ func (s *shard) losses() string {
 	return " (" + strings.Join(lost, "; ") + ")"
 }
 
-// stuck reports whether a queue holds too little for a batch that needs so many, and has no room for another group.
+// stuck reports whether a queue holds too little for a batch that needs the given number, and has no room for another
+// group.
 func (s *shard) stuck(needs int) bool {
 	o := &s.options
 	return s.retention == nil && o.GroupSize > 0 && o.Unit != UnitStep && o.MaxStaleness == 0 && len(s.leases) == 0 &&

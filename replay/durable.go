@@ -97,7 +97,7 @@ type State struct {
 	Ignored   uint64
 	Ratios    ratios
 	Moved     rollout.Version // when the age decay last moved
-	Requests  int             // insertions remembered, the latest so many
+	Requests  int             // how many of the latest insertions are remembered
 	Shards    []shardState
 }
 
@@ -731,7 +731,7 @@ func (s *shard) repairCounts() (lost int) {
 	return lost
 }
 
-// loseRollouts counts n rollouts out, with so many uses in all; how many each had is unknown.
+// loseRollouts counts n rollouts out, with the given uses in all; how many each had is unknown.
 func (c *counts) loseRollouts(n, uses uint64) {
 	c.Lost += n
 	for i := range n {

@@ -63,7 +63,7 @@ type modelItem struct {
 type modelLease struct {
 	batch *rollout.Batch
 	units []*modelUnit // one for each draw of a unit
-	fresh int          // the first so many were drawn as fresh
+	fresh int          // how many of the first were drawn as fresh
 }
 
 func newModel(o Options) *model {

@@ -88,7 +88,7 @@ func (r *retention) remove(s int32) {
 	}
 }
 
-// makeRoom evicts until an arrival of so many bytes fits (invariant 2). It fits an empty shard, as insertion checks.
+// makeRoom evicts until an arrival of the given bytes fits (invariant 2). It fits an empty shard, as insertion checks.
 // evict calls remove.
 func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
 	for r.recent.Len >= r.recentSize || r.recent.Bytes > r.recentBytes-bytes {

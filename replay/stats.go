@@ -40,7 +40,7 @@ type counts struct {
 	Staleness, MeanStaleness, UsesAtEviction, UsesPresent, SinceLastUse rollout.Histogram
 }
 
-// evicted counts the eviction of a rollout with so many uses.
+// evicted counts the eviction of a rollout with the given uses.
 func (c *counts) evicted(why cause, uses int32) {
 	c.Evicted[why]++
 	c.UsesAtEviction.Add(int64(uses))

@@ -335,7 +335,7 @@ func swapWords(b []byte, size int) {
 // block is the memory of a rollout's per-token slices, one allocation.
 type block struct{ free []byte }
 
-// newBlock returns a block of at least so many bytes, aligned to four.
+// newBlock returns a block of at least n bytes, aligned to four.
 func newBlock(bytes int) block {
 	return block{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(make([]uint32, (bytes+3)/4)))), (bytes+3)/4*4)}
 }

@@ -33,7 +33,7 @@ func OneVersion(versions []Version, prompt int) (v Version, ok bool) {
 		!slices.ContainsFunc(versions[prompt:], func(of Version) bool { return of != v })
 }
 
-// SharedMask returns the mask of a prompt and a completion of so many tokens. Other rollouts have it too: it must not
+// SharedMask returns the mask of a prompt and a completion of the given tokens. Other rollouts have it too: it must not
 // be written to.
 func SharedMask(prompt, completion int) []uint8 {
 	shared.mu.Lock()
@@ -41,7 +41,7 @@ func SharedMask(prompt, completion int) []uint8 {
 	return shared.mask.take(0, 1, prompt, completion)
 }
 
-// SharedVersions returns the versions of a prompt and a completion of so many tokens. Other rollouts have them too:
+// SharedVersions returns the versions of a prompt and a completion of the given tokens. Other rollouts have them too:
 // they must not be written to.
 func SharedVersions(prompt, completion int, v Version) []Version {
 	shared.mu.Lock()

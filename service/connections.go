@@ -276,7 +276,7 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// add counts bytes that came. It reports whether the connection may have so many: what its flow-control window lets
+// add counts bytes that came. It reports whether the connection may have them: what its flow-control window lets
 // through, and a message for each call. What comes for calls that have all ended is not kept by gRPC.
 func (c *conn) add(bytes int64, begun int) bool {
 	c.mu.Lock()

@@ -82,7 +82,7 @@ func checkGate(l wire.Gate) (p option.Problems) {
 // maxSeconds bounds every time in a definition: a year.
 const maxSeconds = 366 * 24 * 3600
 
-// Start grants up to groups of a size, with the table at version v and room for so many rollouts (math.MaxInt64:
+// Start grants up to groups of a size, with the table at version v and room for the given rollouts (math.MaxInt64:
 // unbounded). The grant's number is 0 if it grants none. An error wraps rollout.ErrInvalid, or rollout.ErrFull if too
 // many grants are outstanding.
 func (g *gate) Start(

@@ -143,7 +143,7 @@ func TestACancelledUpdateCountsNothing(t *testing.T) {
 	}
 }
 
-// endsAfter is a context that has ended after so many looks at it.
+// endsAfter is a context that has ended after a number of looks at it.
 type endsAfter struct {
 	context.Context
 	looks int

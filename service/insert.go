@@ -491,8 +491,8 @@ func (t *table) chargeRoom(in *insertion) (charged int64, err error) {
 	return charged, m.charge(charged, "inserting %d rollouts", in.rows)
 }
 
-// wakeSamples wakes the first sample of each shard that got groups since the table had so many. A limiter may let
-// those of any shard pass.
+// wakeSamples wakes the first sample of each shard that got groups since the table had the given number. A limiter may
+// let those of any shard pass.
 func (t *table) wakeSamples(before uint64) {
 	n, came := uint64(t.Shards), t.rollouts.ServiceView().Groups()-before
 	if t.limiter != nil || came >= n {

@@ -346,7 +346,7 @@ func TestAttackManyWaitersDoNotSlowATable(t *testing.T) {
 	}
 }
 
-// timeQueue returns the time of n samples from a full queue for which so many insert.
+// timeQueue returns the time of n samples from a full queue into which a number of clients insert.
 func timeQueue(t *testing.T, inserters, n int) time.Duration {
 	t.Helper()
 	s, err := New(Options{Logger: quiet(), Tables: []wire.Table{queueOf(4)}})

@@ -54,7 +54,7 @@ func (o Options) tableBytes() int64 {
 		int64(o.MaxConnections)*connectionOverhead
 }
 
-// DefaultTableBytes returns what a service on a machine of so many bytes has for tables by default.
+// DefaultTableBytes returns what a service on a machine with the given memory has for tables by default.
 func DefaultTableBytes(machine int64) int64 {
 	return Options{MemoryBytes: memoryShare(machine)}.withDefaults().tableBytes()
 }
@@ -240,8 +240,8 @@ func (p *pool) tryAcquire(caller, table string, bytes, spare int64) (release fun
 	})
 }
 
-// admit waits until a message may be decoded, which takes so many bytes. Messages that wait are charged too, to a part
-// of their own: beyond it they are refused.
+// admit waits until a message may be decoded, which takes the given bytes. Messages that wait are charged too, to a
+// part of their own: beyond it they are refused.
 func (s *Service) admit(ctx context.Context, table string, message, decoded int64) (release func(), err error) {
 	caller := s.callerOf(ctx)
 	if release = s.incoming.tryAcquire(caller, table, decoded, 0); release != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// stuck is a connection that sends no more after so many bytes.
+// stuck is a connection that sends no more after a number of bytes.
 type stuck struct {
 	net.Conn
 	left   atomic.Int64

@@ -88,7 +88,7 @@ func (g *progress) checkLimiter(p *option.Problems) {
 		"at least %d draws, the smallest batch", g.least)
 }
 
-// started returns how many groups generators may have started after so many updates.
+// started returns how many groups generators may have started after a number of updates.
 func (g *progress) started(updates int) int {
 	ahead := float64(updates) + float64(g.Gate.MaxStaleness) + 1
 	return int(min(math.Floor((ahead*g.Gate.RolloutsPerUpdate+1e-6)/float64(g.group)), math.MaxInt32))
@@ -188,7 +188,7 @@ func (g *progress) checkExpiry(p *option.Problems) {
 		(float64(g.MaxStaleness)+1)*g.Gate.RolloutsPerUpdate, g.full, g.shards, g.group, most)
 }
 
-// checkUpdate requires that the update after so many can draw its smallest batch.
+// checkUpdate requires that the update after a number of them can draw its smallest batch.
 func (g *progress) checkUpdate(p *option.Problems, updates int) bool {
 	groups := g.started(updates)
 	used := int(float64(updates*g.least) / g.uses)

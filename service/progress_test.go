@@ -112,7 +112,7 @@ func (r *rehearsal) run(batch, updates int) (made int, err error) {
 	return made, nil
 }
 
-// mostMade runs a definition with every size of batch until one makes so many updates, and returns the most made.
+// mostMade runs a definition with every size of batch until one makes the given updates, and returns the most made.
 func mostMade(t testing.TB, s *Service, w wire.Table, updates int) (most, batch int, err error) {
 	for size := 1; size <= w.Capacity/w.Shards && most < updates; size++ {
 		if made, e := rehearse(t, s, w).run(size, updates); made >= most {

@@ -47,7 +47,7 @@ type table struct {
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
 
-// create creates a table unless there are so many already, or returns the existing one if it has the same definition.
+// create creates a table, if there may be another, or returns the existing one if it has the same definition.
 func (s *Service) create(w wire.Table, most int) (*table, error) {
 	d, err := define(w)
 	if err != nil {

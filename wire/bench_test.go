@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// The benchmarks use 64 rollouts of 4,096 tokens, out of so many that they do not stay in caches.
+// The benchmarks use 64 rollouts of 4,096 tokens, out of enough that they do not stay in caches.
 const (
 	benchRows   = 64
 	benchTokens = 4096

@@ -899,7 +899,7 @@ func convert[D, S number](dst []D, src []S) int {
 
 func isFloat[T number]() bool { return T(1)/T(2) != 0 }
 
-// exactUpTo returns the greatest n such that a float of so many bytes holds all whole numbers from -n to n.
+// exactUpTo returns the greatest n such that a float of the given bytes holds all whole numbers from -n to n.
 func exactUpTo(size int) float64 {
 	if size == 4 {
 		return 1 << 24

@@ -428,7 +428,7 @@ func (c *column) ids(row int) (sum int) {
 	return sum
 }
 
-// copyIDLists copies the lists of a row, of so many ids, into free memory. They need not follow one another.
+// copyIDLists copies the lists of a row, of the given ids in all, into free memory. They need not follow one another.
 func copyIDLists(free *[]int32, c *column, row, ids int) rollout.IDLists {
 	start, end := c.list(row)
 	l := rollout.IDLists{Ends: takeWords[int32](free, end-start), IDs: takeWords[int32](free, ids)}

@@ -184,7 +184,7 @@ func (e *encoder) bools(f arrow.Field, get func(*rollout.Draw) bool) (arrow.Arra
 	return newData(f.Type, len(e.rows), []*memory.Buffer{nil, e.bits(get)}, nil, 0), nil
 }
 
-// lists encodes per-token numbers of so many bytes each.
+// lists encodes per-token numbers of the given width in bytes.
 func (e *encoder) lists(f arrow.Field, width int, get func(*rollout.Draw) []byte) (arrow.ArrayData, error) {
 	length := func(d *rollout.Draw) int { return len(get(d)) / width }
 	return e.nested(f, length, func(f arrow.Field, n int, offsets []int32) (arrow.ArrayData, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Durable insertions are measured for these lengths, with so many clients. Each has a connection of its own.
+// Durable insertions are measured for these lengths and numbers of clients. Each has a connection of its own.
 const (
 	durableShort   = 1000
 	durableLong    = 32768
@@ -121,7 +121,7 @@ func insertDurably(ctx context.Context, s *server, own *disk, set *runCommand, t
 }
 
 // ofBest is the median over rounds of the insertions' bandwidth as a share of the disk's, with the best block size in
-// each round. The first series is the insertions, of so many bytes each; the others are the writings.
+// each round. The first series is the insertions, of the given bytes each; the others are the writings.
 func (d *disk) ofBest(all []series, bytes int64, rewrite bool) float64 {
 	var shares []float64
 	for round, t := range all[0] {
@@ -238,7 +238,7 @@ func (d *diskFile) begin() (err error) {
 	return err
 }
 
-// write writes the next block of so many bytes and syncs it.
+// write writes the next block and syncs it.
 func (d *diskFile) write(bytes int) error {
 	if d.at+int64(bytes) > d.bytes {
 		d.at = 0
@@ -255,7 +255,7 @@ func (d *diskFile) write(bytes int) error {
 	return datasync(d.file)
 }
 
-// contender writes blocks of so many bytes, each with fdatasync.
+// contender writes blocks of the given bytes, each with fdatasync.
 func (d *diskFile) contender(bytes int) contender {
 	return repeated(fmt.Sprintf("disk, %d KiB blocks", bytes>>10),
 		func(context.Context) error { return d.write(bytes) })

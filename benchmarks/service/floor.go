@@ -77,7 +77,7 @@ type floorClient struct {
 	block []byte
 }
 
-// dialFloor connects, for blocks of so many bytes.
+// dialFloor connects, for blocks of the given bytes.
 func dialFloor(network, address string, bytes int64) (*floorClient, error) {
 	c, err := net.Dial(network, address)
 	if err != nil {

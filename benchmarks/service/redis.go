@@ -65,8 +65,8 @@ func redisVersion(path string) string {
 	return ""
 }
 
-// redisContenders store and fetch so many bytes: as one value, and as several values with one command. Forget removes
-// them.
+// redisContenders store and fetch blocks of the given bytes: as one value, and as several values with one command.
+// Forget removes them.
 func redisContenders(r *redisClient, bytes int64, values int) (store, fetch []contender, forget func() error,
 	err error) {
 	block := make([]byte, bytes)

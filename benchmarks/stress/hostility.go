@@ -394,7 +394,7 @@ func (a *attacker) insertOften(ctx context.Context, clients int, groups []rollou
 	})
 }
 
-// zeros returns rollouts of so many tokens 0.
+// zeros returns rollouts of n tokens 0.
 func zeros(rollouts, tokens int) []rollout.Group {
 	groups := make([]rollout.Group, rollouts)
 	for i := range groups {

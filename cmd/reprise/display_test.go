@@ -33,7 +33,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// screens runs the program in a terminal of so many columns, and passes what it shows to look until that returns true
+// screens runs the program in a terminal of the given columns, and passes what it shows to look until that returns true
 // or the program ends.
 func screens(t *testing.T, columns int, args []string, look func(lines []string) bool) {
 	t.Helper()

@@ -76,8 +76,8 @@ func sameAsUninterrupted(t *testing.T, dir string) {
 	}
 }
 
-// stop starts the program, sends it a signal once the metrics files that match a pattern have so many lines in all, and
-// returns how it ended.
+// stop starts the program, sends it a signal once the metrics files that match a pattern have the given lines in all,
+// and returns how it ended.
 func stop(t *testing.T, signal os.Signal, logs string, lines int, args []string) outcome {
 	t.Helper()
 	c := exec.Command(binary, args...)

@@ -18,7 +18,7 @@ func IsFull(err error) bool {
 	return false
 }
 
-// Reserve takes so many bytes of the disk for a file, which it makes if there is none. After an error there is none.
+// Reserve takes the given bytes of the disk for a file, which it makes if there is none. After an error there is none.
 func Reserve(path string, bytes int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

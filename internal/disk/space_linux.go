@@ -15,7 +15,7 @@ func Free(folder string) int64 {
 	return int64(st.Bavail) * int64(st.Bsize)
 }
 
-// allocate gives a file so many bytes of the disk. The error is errors.ErrUnsupported where the file system cannot.
+// allocate gives a file the given bytes of the disk. The error is errors.ErrUnsupported where the file system cannot.
 func allocate(f *os.File, bytes int64) error {
 	for {
 		if err := syscall.Fallocate(int(f.Fd()), 0, 0, bytes); !errors.Is(err, syscall.EINTR) {

@@ -20,7 +20,7 @@ func Plural[T int | int32 | int64 | uint64](n T, noun string, plural ...string) 
 	return Thousands(n) + " " + many
 }
 
-// Percent writes a share with so many decimals: Percent(0.285, 1) is "28.5%". NaN is a dash, infinity a sign. A
+// Percent writes a share with the given decimals: Percent(0.285, 1) is "28.5%". NaN is a dash, infinity a sign. A
 // negative share has a hyphen, for terminals; pages put it through Minus.
 func Percent(share float64, decimals int) string {
 	if math.IsNaN(share) || math.IsInf(share, 0) {
@@ -68,7 +68,7 @@ func Whole(v float64) string {
 	return Thousands(int64(math.RoundToEven(v)))
 }
 
-// Fixed writes a number with so many decimals. NaN is a dash, infinity a sign.
+// Fixed writes a number with the given decimals. NaN is a dash, infinity a sign.
 func Fixed(v float64, decimals int) string {
 	switch {
 	case math.IsNaN(v):

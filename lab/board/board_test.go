@@ -45,7 +45,7 @@ func begin(t testing.TB, path ...string) *written {
 	return w
 }
 
-// train appends updates to a number, each of so many seconds.
+// train appends updates up to a number, each of the given seconds.
 func (w *written) train(to int, seconds float64) *written {
 	w.t.Helper()
 	for u := w.updates.Lines() + 1; u <= to; u++ {

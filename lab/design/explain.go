@@ -358,7 +358,7 @@ func (r *Recommendation) NeighbourRows() [][]string {
 	return rows
 }
 
-// WhatIf returns the rows of the grid nearest to the plan, at most so many, and the highest savings in them.
+// WhatIf returns the rows of the grid nearest to the plan, at most a number of them, and the highest savings in them.
 func (r *Recommendation) WhatIf(most int) (g Grid, highest float64) {
 	g = r.Plan.Grid
 	at := slices.IndexFunc(g.Splits, func(s Split) bool { return s.Trainers == r.Plan.Trainers })

@@ -102,7 +102,8 @@ func TestThePowerLawOfItsOwnProfileIsFound(t *testing.T) {
 	}
 }
 
-// noisy returns measurements around a law, each with the error of a variance from count rollouts in so many dimensions.
+// noisy returns measurements around a law, each with the error of a variance from count rollouts in the given
+// dimensions.
 func noisy(rng *rand.Rand, law PowerLaw, dimensions int) []Noise {
 	var noise []Noise
 	for s := range 24 {

@@ -193,7 +193,7 @@ func rateAt(tokens float64, rate func(i int) float64) float64 {
 	return rate(i) + at*(rate(i+1)-rate(i))
 }
 
-// Topology returns the fewest services that suffice for a demand, or the load of so many as the demand names. With
+// Topology returns the fewest services that suffice for a demand, or the load of as many as the demand names. With
 // replicas they must suffice while one is lost, too.
 func (d Demand) Topology(m Machine) (*Topology, error) {
 	var p option.Problems

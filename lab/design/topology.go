@@ -151,7 +151,7 @@ func (t *Topology) loss() []Line {
 	return lines
 }
 
-// meanwhile says who goes on with so many services left.
+// meanwhile says who goes on with the given number of services left.
 func meanwhile(left int) string {
 	if left == 0 {
 		return "generators and trainers wait"

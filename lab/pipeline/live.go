@@ -150,7 +150,8 @@ func (l *Live) sample(ctx context.Context) error {
 	return nil
 }
 
-// update learns from the batch, and publishes and records it. The trainer waited for the batch so many seconds.
+// update learns from the batch, and publishes and records it. waited is how many seconds the trainer waited for the
+// batch.
 func (l *Live) update(ctx context.Context, waited float64) error {
 	began := time.Now()
 	if l.opts.Advantage.UsesBatch() {

@@ -106,7 +106,7 @@ type Options struct {
 	// [advantage.Group].
 	Advantage advantage.Kind `yaml:"-"`
 
-	Updates       int     `yaml:"-"` // ends the run after so many updates [0: no limit]
+	Updates       int     `yaml:"-"` // after which the run ends [0: no limit]
 	ComputeBudget float64 `yaml:"-"` // ends the run at the first update that reaches it [0: no limit]
 	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it, more with ForwardPasses
 	// (METHODS 1) [Options.ReplayCompute]. With FilterGroups it only estimates, from below.

@@ -130,7 +130,7 @@ func (m *Model) Start(prompts []Input, streams []*rand.Rand, s Sampling) (*Gener
 	return g, nil
 }
 
-// StartIdle prepares a generation of so many rows, all of them Done, for prompts that come one by one: see
+// StartIdle prepares a generation of a number of rows, all of them Done, for prompts that come one by one: see
 // [Generation.Replace].
 func (m *Model) StartIdle(rows int) *Generation {
 	g := m.newGeneration(rows)

@@ -174,7 +174,8 @@ func (l *Learner) packed(draws []rollout.Draw) []int {
 // be, so that passes have few sizes.
 const attentionElements = 1 << 22
 
-// passSize returns the rows of the next pass of n draws, of which the longest has so many tokens, and its length.
+// passSize returns the rows of the next pass of n draws, of which the longest has the given number of tokens, and its
+// length.
 func (l *Learner) passSize(n, longest int) (rows, length int, err error) {
 	c := l.model.config
 	if limit := c.MaxPositionEmbeddings; longest > limit {

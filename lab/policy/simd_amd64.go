@@ -5,7 +5,7 @@ package policy
 import "simd/archsimd"
 
 // clearUpperBits clears the upper halves of the vector registers. While they hold values, which the backend leaves
-// there, math.Exp is slow on some processors: 49152 calls, which a draw from so many tokens takes, took 75 ms instead
+// there, math.Exp is slow on some processors: 49152 calls, which a draw from as many tokens takes, took 75 ms instead
 // of 0.7.
 func clearUpperBits() {
 	if archsimd.X86.AVX() {

@@ -340,7 +340,7 @@ func IntervalText(low, high float64, write func(float64) string) string {
 }
 
 // doubt is the sentence about an interval that includes "no effect" (1 of ratios, 0 of differences), and "" of another.
-// least is the least effect that so many seeds would have shown, "" if that is not known.
+// least is the least effect that this number of seeds would have shown, "" if that is not known.
 func (e Effect) doubt(none float64, least string) string {
 	if !e.Low.Known() && !e.High.Known() || e.Low.Float() > none || e.High.Float() < none {
 		return ""

@@ -144,9 +144,9 @@ type TooLong struct {
 	Limit       int `json:"limit"`        // tokens of a prompt, at most
 	Longest     int `json:"longest"`      // tokens
 	Training    int `json:"training"`     // prompts left out
-	AllTraining int `json:"all_training"` // of so many
+	AllTraining int `json:"all_training"` // of how many
 	HeldOut     int `json:"held_out"`     // prompts left out
-	AllHeldOut  int `json:"all_held_out"` // of so many
+	AllHeldOut  int `json:"all_held_out"` // of how many
 }
 
 // String says it in a sentence.

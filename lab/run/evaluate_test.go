@@ -18,7 +18,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// evaluated returns what an evaluation in batches of so many rows says of a start.
+// evaluated returns what an evaluation in batches of the given rows says of a start.
 func evaluated(t *testing.T, c Config, s *Start, rows int) results.Eval {
 	t.Helper()
 	made, err := c.newTask()

@@ -144,7 +144,7 @@ type episodes struct {
 	remote bool // their verdicts come from a task.Remote: all rows ask at once
 }
 
-// startEpisodes begins episodes of at most so many turns. Streams are nil if decoding is greedy.
+// startEpisodes begins episodes of at most a number of turns. Streams are nil if decoding is greedy.
 func (m textModel) startEpisodes(
 	inputs []policy.Input, streams []*rand.Rand, list []task.Episode, maxTurns int, s policy.Sampling,
 ) (*episodes, error) {

@@ -598,7 +598,7 @@ func TestStepsAreCountedAsUses(t *testing.T) {
 	}
 }
 
-// What is planned counts in the unit of what is measured: steps that are used, of so many episodes.
+// What is planned counts in the unit of what is measured: steps that are used, and episodes.
 func TestReplayOfStepsIsPlannedInSteps(t *testing.T) {
 	for name, set := range map[string][]string{
 		"async":          {"pipeline.workers=3", "pipeline.rollout_cost=4"},

@@ -67,8 +67,8 @@ type InspectRow struct {
 	Reason      string         `json:"reason"`
 }
 
-// Inspect reads the table in a run's last checkpoint, or asks the service that has it. It returns so many rows of the
-// most and of the least likely draws.
+// Inspect reads the table in a run's last checkpoint, or asks the service that has it. It returns the given number of
+// rows of the most and of the least likely draws.
 func Inspect(dir string, rows int) (*Inspection, error) {
 	if rows < 0 {
 		return nil, fmt.Errorf("--rows: %d: want 0 or more", rows)

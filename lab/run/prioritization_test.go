@@ -19,7 +19,7 @@ func TestThePrioritizedSamplerHasTheTablesDefaultsAndTheBudgetsVersions(t *testi
 	}
 	got := c.replayOptions(0).WithDefaults()
 	want := replay.Options{Sampler: replay.Prioritized}.WithDefaults()
-	// 400 updates of the baseline at B(1+mu) pay for so many at B(1+W/T)
+	// 400 updates of the baseline at B(1+mu) pay for this many at B(1+W/T)
 	want.Shards, want.Seed, want.MinSize, want.ImportanceAnneal = 2, 1, 512, new(628)
 	got.Clock, want.Clock = nil, nil
 	if !reflect.DeepEqual(got, want) {

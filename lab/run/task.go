@@ -208,7 +208,7 @@ func (c Config) groupTiming() func(job uint64, worker int) pipeline.Timing {
 	}
 }
 
-// limitedPrompts asks the first so many training prompts over and over, in order. It has no state of its own.
+// limitedPrompts asks the first limit training prompts over and over, in order. It has no state of its own.
 type limitedPrompts struct {
 	limit   uint64
 	chooser pipeline.Prompts // chooses among them; nil: each in turn

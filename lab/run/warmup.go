@@ -186,7 +186,7 @@ func (d demonstrator) demonstrateEpisode(
 		d.model.Config().MaxPositionEmbeddings, p.ID)
 }
 
-// play appends an episode of at most so many turns to a demonstration, up to the last turn that fits the model's
+// play appends an episode of at most a number of turns to a demonstration, up to the last turn that fits the model's
 // positions. It reports whether there is anything to imitate.
 func (d demonstrator) play(r *demonstration, e task.Episode, turns int, x noisyExpert) (imitable bool, err error) {
 	room := d.model.Config().MaxPositionEmbeddings

@@ -71,7 +71,7 @@ type Parts struct {
 	gone     rollout.Stats
 }
 
-// NewParts returns a table in parts for so many trainers. The options are those of a part.
+// NewParts returns a table in parts for a number of trainers. The options are those of a part.
 func NewParts(d Division, trainers int, part replay.Options) (*Parts, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err

@@ -20,8 +20,8 @@ type Trial struct {
 	Options  pipeline.Options // asynchronous; Updates and ComputeBudget are ignored, Rollouts ends the trial
 	Workload Workload         // Workers, Group and RolloutCost default to those of the options
 	Buffer   CountingBuffer   // empty, with a shard for each trainer
-	Rollouts int              // the trial ends with the first update at which so many are in the buffer, >= 1
-	Skip     int              // measuring starts after so many rollouts, when buffers have filled, in [0, Rollouts)
+	Rollouts int              // in the buffer at the update with which the trial ends, >= 1
+	Skip     int              // rollouts before measuring starts, when buffers have filled, in [0, Rollouts)
 	Pieces   int              // per group, in which workers switch weights with pipeline.ByToken; 0: 16
 }
 

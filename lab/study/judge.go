@@ -167,8 +167,8 @@ func asArithmetic(right bool) results.Verdict {
 	return results.DoesNotHold
 }
 
-// least says what effect so many runs would have shown among so many claims: half of an interval's width, at the level
-// that the first of them must meet; of several tests, that of the widest.
+// least says what effect these runs would have shown among the study's claims: half of an interval's width, at the
+// level that the first of them must meet; of several tests, that of the widest.
 func (c claim) least(among int) string {
 	widest, at := -1.0, c.by[0].estimate
 	for _, t := range c.by {
@@ -217,7 +217,7 @@ func chanceText(p float64) string {
 	return "p = " + words.Fixed(p, 3)
 }
 
-// caution tells why no claim can be made from so many runs, "" if one can.
+// caution tells why no claim can be made from a number of runs, "" if one can.
 func (f *Found) caution(runs int) string {
 	switch {
 	case f.Quick:

@@ -38,7 +38,7 @@ func turns() Runs {
 	}}}
 }
 
-// evaluated is a run with accuracies after so many updates each.
+// evaluated is a run with accuracies after the given updates.
 func evaluated(ended bool, updates []int, accuracies ...float64) *results.Run {
 	r := &results.Run{Seed: 1}
 	for i, p := range accuracies {

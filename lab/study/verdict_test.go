@@ -130,7 +130,7 @@ type verdicts struct {
 	worlds  [3]world
 }
 
-// quicker is worlds in which runs with replay learn so many times as fast, hardly faster, and the one or the other by
+// quicker is worlds in which runs with replay learn several times as fast, hardly faster, and the one or the other by
 // the seed.
 func quicker(by float64) [3]world {
 	return [3]world{

@@ -10,7 +10,7 @@ import (
 // Progress is an episode as far as it was played: its turns, and what was said in them. It belongs to one goroutine.
 type Progress struct {
 	Episode  Episode
-	MaxTurns int // the episode is over after so many
+	MaxTurns int // the turn after which the episode is over
 
 	Turns   []rollout.Turn
 	Last    Step // the environment's latest answer

@@ -195,7 +195,7 @@ func (m *member) generate(ctx, working context.Context, r engine.Request) ([]eng
 	return made, err
 }
 
-// complete makes n completions of at most so many tokens. One that its engine aborts is continued where it ended, by
+// complete makes n completions, each bounded by s.MaxTokens. One that its engine aborts is continued where it ended, by
 // any engine: its later tokens have the later version. continued is how many were.
 func (p *pool) complete(
 	ctx context.Context, prompt []int32, n int, s engine.Sampling,

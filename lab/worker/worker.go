@@ -37,7 +37,7 @@ type Options struct {
 	Sampling  engine.Sampling // of each turn; what ends a turn is the tokenizer's
 	Seed      uint64          // of the order of prompts, which the task has, and of the environments
 
-	Groups      int           // starts so many groups, and ends with them; 0: goes on
+	Groups      int           // groups to start, with which it ends; 0: goes on
 	Deadline    time.Duration // a group that takes longer is cut: given back and counted; 0: none is
 	OldestFirst bool          // groups enter in the order in which they were started, whichever is finished first
 	Degraded    bool          // use engines that lack something, see engine.Probe

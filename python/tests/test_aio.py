@@ -39,7 +39,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def waiting(table: aio.Table, kind: str, number: int) -> None:
-    """Wait until so many calls wait at the service."""
+    """Wait until the given number of calls wait at the service."""
 
     async def so_many() -> bool:
         return (await table.stats()).waiting.get(kind, 0) == number

@@ -108,7 +108,7 @@ func (b *Buffer) makeRoom() {
 	}
 }
 
-// Next takes up to floor(f batch) prompts for a batch of so many from the buffer, at version now of the trainers, 0 or
+// Next takes up to floor(f batch) prompts for a batch from the buffer, at version now of the trainers, 0 or
 // above: of those with now - last used >= cooldown that were replayed less than max_reuse times those with pass rates
 // nearest to one half, among equals those estimated at the oldest version, among equals those reported first. They
 // count as used at now and replayed once more; with cooldown 0, too, they come again in a later call only.

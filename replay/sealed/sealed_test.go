@@ -235,7 +235,7 @@ func TestTheVersionIsToldAndNothingIsLost(t *testing.T) {
 	}
 }
 
-// fullDisk takes so many Writes.
+// fullDisk takes a number of Writes, then none.
 type fullDisk int
 
 func (d *fullDisk) Write(b []byte) (int, error) {

@@ -77,10 +77,10 @@ type Plan struct {
 	logMass float64   // of all parts
 	from    []int     // by unit of the batch, its part
 	chance  []float64 // by unit of the batch, its probability; 0: by share and the part's own
-	fresh   int       // the first so many units are fresh ones
+	fresh   int       // units, the first ones, that are fresh
 }
 
-// Divide plans a batch of so many rollouts, of which the first fresh were never handed out as fresh. A part without
+// Divide plans a batch of size rollouts, of which the first fresh were never handed out as fresh. A part without
 // units gets no draws. An error wraps rollout.ErrStarved if the parts hold too little, and rollout.ErrInvalid if the
 // request can never be divided.
 func Divide(r *rand.Rand, rule Rule, totals []Totals, size, fresh int) (*Plan, error) {
@@ -183,7 +183,7 @@ func (p *Plan) beginEpochs(left []int) {
 	}
 }
 
-// without adds n draws without replacement from so many units of each part, which it takes off.
+// without adds n draws without replacement from the units of each part, which it takes off.
 func (p *Plan) without(r *rand.Rand, n int, units []int, what string) error {
 	all := sum(units)
 	if n > all {
@@ -360,7 +360,7 @@ func Join(part int, id uint64) uint64 {
 // Cut is the inverse of [Join].
 func Cut(id uint64) (part int, ofPart uint64) { return int(id >> partBits), id & (1<<partBits - 1) }
 
-// Share returns what one of so many parts gets of an amount of the whole, rounded up to a multiple.
+// Share returns what one of the parts gets of an amount of the whole, rounded up to a multiple.
 func Share(amount, parts, multiple int) int {
 	each := (amount + parts - 1) / parts
 	return (each + multiple - 1) / multiple * multiple

@@ -33,7 +33,7 @@ type unit struct {
 
 const now = 7 // the version of every part
 
-// divided makes tables of so many units each and fills them; every third unit has been used.
+// divided makes tables of the given units and fills them; every third unit has been used.
 func divided(t *testing.T, o replay.Options, sizes ...int) *parted {
 	t.Helper()
 	o.Capacity = 512
@@ -283,8 +283,8 @@ func (p *parted) expected(o replay.Options, size, used int) map[rollout.ID]float
 	return list
 }
 
-// deviation returns the chi-square statistic of so many batches, and the value that it passes with probability 1e-4.
-// Without replacement the counts of a batch vary less, by the share of the units that it leaves.
+// deviation returns the chi-square statistic of a number of batches, and the value that it passes with probability
+// 1e-4. Without replacement the counts of a batch vary less, by the share of the units that it leaves.
 func (p *parted) deviation(t *testing.T, totals []split.Totals, batches, size int, expected map[rollout.ID]float64,
 ) (x, most float64) {
 	t.Helper()

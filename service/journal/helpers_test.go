@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// aRollout returns a rollout of so many tokens, generated at version v.
+// aRollout returns a rollout of the given tokens, generated at version v.
 func aRollout(r *rand.Rand, tokens int, v rollout.Version) *rollout.Rollout {
 	x := &rollout.Rollout{
 		PromptID: fmt.Sprint("p", r.IntN(1000)), Temperature: 1, TopP: 1, Reward: float32(r.IntN(2)),

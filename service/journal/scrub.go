@@ -13,7 +13,7 @@ import (
 // that transactions have replaced meanwhile: held for long they would make the file grow, and growing wait.
 const scrubPart = 4 << 20
 
-// Scrub reads the file while the journal works, at so many bytes per second on average, and checks every page and
+// Scrub reads the file while the journal works, at a number of bytes per second on average, and checks every page and
 // record that the latest transactions lead to. [Journal.Stats] has what it found, and when it ended. The error is of a
 // scrub that did not end: of the context, or of a file that cannot be read.
 func (j *Journal) Scrub(ctx context.Context, bytesPerSecond int64) error {

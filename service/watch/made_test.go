@@ -35,7 +35,7 @@ func (f *fake) set(o service.Observation) {
 	f.o = o
 }
 
-// counted is a histogram with so many of each value.
+// counted is a histogram with the given number of each value.
 func counted(counts ...int) rollout.Histogram {
 	var h rollout.Histogram
 	for v, n := range counts {
@@ -68,7 +68,7 @@ func bell(n int, middle, width float64, scale float64) rollout.Histogram {
 	return counted(counts...)
 }
 
-// busy is a service at work, so many seconds after it started.
+// busy is a service at work, the given seconds after it started.
 func busy(after int) service.Observation {
 	at := float64(after)
 	rows := func(perSecond float64) uint64 {

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// atWork is one table that takes and gives ten rollouts a second, so many seconds after it was made.
+// atWork is one table that takes and gives ten rollouts a second, the given seconds after it was made.
 func atWork(after int) service.Observation {
 	o := empty()
 	o.At = epoch().Add(time.Duration(after) * time.Second)

@@ -20,7 +20,7 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// groupsOf returns groups of so many rollouts each, with every field set.
+// groupsOf returns groups of the given rollouts each, with every field set.
 func groupsOf(sizes ...int) []rollout.Group {
 	random := rollout.Stream(1, "archive test", uint64(len(sizes)))
 	var groups []rollout.Group

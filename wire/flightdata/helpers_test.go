@@ -160,7 +160,7 @@ func (s *stock) DoPut(stream flight.FlightService_DoPutServer) error {
 // equal reports whether two batches are equal.
 func equal(a, b arrow.RecordBatch) bool { return array.RecordEqual(a, b) }
 
-// draws returns n rollouts of so many tokens.
+// draws returns n rollouts of the given tokens.
 func draws(r *rand.Rand, n, tokens int) []rollout.Draw {
 	all := make([]rollout.Draw, n)
 	for i := range all {

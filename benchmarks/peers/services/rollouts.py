@@ -25,7 +25,7 @@ class Wrong(Exception):
 
 
 def pool(length: int) -> list[Rollout]:
-    """Return rollouts of so many tokens, a quarter of them the prompt. Token 0 is the rollout's number."""
+    """Return rollouts of the given tokens, a quarter of them the prompt. Token 0 is the rollout's number."""
     rng = np.random.default_rng([1, length])
     prompt = length // 4
     rollouts = []

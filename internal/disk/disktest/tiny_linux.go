@@ -13,7 +13,7 @@ import (
 // folderKey names the folder of the child's disk in its environment.
 const folderKey = "REPRISE_TINY_DISK"
 
-// Tiny runs the calling test, which is no subtest, once more in a process of its own with a disk of so many bytes, as
+// Tiny runs the calling test, which is no subtest, once more in a process of its own with a disk of the given bytes, as
 // tmpfs writes them: 8m. There it returns the disk's folder; here "", once that process has passed, and the test
 // returns. Where such a disk may not be mounted the test is skipped.
 func Tiny(t *testing.T, size string) (folder string) {

@@ -35,7 +35,7 @@ type Meter struct {
 	held  heldMeter
 }
 
-// NewMeter returns a meter that expects so many fresh gradients before those of held rollouts.
+// NewMeter returns a meter that expects the given number of fresh gradients before those of held rollouts.
 func NewMeter(fresh int) *Meter { return &Meter{left: fresh} }
 
 // Add adds the gradient of a draw.

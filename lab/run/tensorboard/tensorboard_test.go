@@ -206,7 +206,7 @@ func crashedAndResumed(t *testing.T, c run.Config, start *run.Start) string {
 	return dir
 }
 
-// small is a run with a checkpoint every so many updates, and one at the start.
+// small is a run with a checkpoint at the start, and every few updates.
 func small(t *testing.T, checkpoint int) (run.Config, *run.Start) {
 	t.Helper()
 	c, err := run.Load("", []string{

@@ -183,7 +183,7 @@ func Solve(t task.Transitions, horizon int) *Plan {
 // Value returns the expected sum of rewards from a state with the whole horizon left.
 func (p *Plan) Value(state int) float64 { return p.values[state] }
 
-// Action returns the best action in a state with so many steps left, 1 to the horizon.
+// Action returns the best action in a state with the given number of steps left, 1 to the horizon.
 func (p *Plan) Action(state, left int) int { return int(p.actions[left-1][state]) }
 
 // Slide makes a table in which an action moves in its own direction with probability odds[1] and in the two directions

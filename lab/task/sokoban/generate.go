@@ -107,7 +107,7 @@ type backwards struct {
 	walk reach             // of the position being pulled from
 }
 
-// playBackwards returns the positions met that have no box on a target and need at least so many pushes, by that
+// playBackwards returns the positions met that have no box on a target and need at least a number of pushes, by that
 // number. The number is exact if all positions were visited, else a lower bound.
 func playBackwards(r *room, minPushes int, random *rand.Rand) [][]position {
 	b := backwards{room: r, met: map[position]bool{}}

@@ -98,7 +98,7 @@ def whole_numbers(name: str, values: Any) -> list[int]:
 
 
 def finite_numbers(name: str, values: Any, rows: int) -> list[float]:
-    """Return finite numbers [B], one for each of so many rollouts."""
+    """Return finite numbers [B], one for each rollout."""
     array = to_numpy(values)
     if array.size and array.dtype.kind not in "biuf":
         raise Invalid(f"{name}: {type_name(array)}: want numbers")

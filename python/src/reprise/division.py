@@ -70,7 +70,7 @@ def _mix(z: int) -> int:
 
 
 def share(keys: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
-    """Return the definition of one part of a table of so many, as the service's JSON."""
+    """Return the definition of one part of a table in parts, as the service's JSON."""
     out = dict(keys)
     shards = out.get("shards") or 1
     out["capacity"] = shards * math.ceil(out.get("capacity", 4096) / (parts * shards))

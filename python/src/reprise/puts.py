@@ -24,7 +24,7 @@ class Put:
     def __init__(
         self, client: flight.FlightClient, table: str, schema: pa.Schema, seconds: float, headers: list[Any]
     ) -> None:
-        """Open a stream for insertions that take so many seconds at most.
+        """Open a stream for insertions that take at most the given seconds.
 
         Nothing but its deadline ends a stream whose service is silent. The deadline is twice the timeout: the stream
         can be reused, and a dead service is noticed within that time. The service ends an idle stream at its deadline.
@@ -44,7 +44,7 @@ class Put:
         return self._ends - time.monotonic()
 
     def takes(self, table: str, schema: pa.Schema, seconds: float) -> bool:
-        """Report whether an insertion of so many seconds may use the stream."""
+        """Report whether an insertion of the given seconds may use the stream."""
         fits = seconds <= self.left() <= 2 * seconds
         return fits and self.table == table and bool(self.schema.equals(schema, check_metadata=True))
 
@@ -94,7 +94,7 @@ class Puts:
         _all.add(self)
 
     def take(self, table: str, schema: pa.Schema, seconds: float) -> Put | None:
-        """Return an open stream for an insertion of so many seconds, None if there is none."""
+        """Return an open stream for an insertion of the given seconds, None if there is none."""
         with self._lock:
             for put in reversed(self._idle):
                 if put.takes(table, schema, seconds):

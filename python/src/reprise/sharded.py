@@ -309,7 +309,7 @@ class Table(table.Table):
             names = [f"{self.name}.{i}" for i in range(count)] if count > 1 else [self.name]
             places = [(name, entries[i % len(entries)]) for i, name in enumerate(names)]
         if parts is not None and parts != len(places):
-            held = "it has so many" if self._client.clustered else "each service has one"
+            held = "the table has that number" if self._client.clustered else "each service has one"
             raise errors.Invalid(f"parts: {parts}: want {len(places)}: {held}")
         self._place(places)
         calls = [partial(self._make, keys, part) for part in self.parts]

@@ -117,7 +117,7 @@ def generate_rollout(
     replayed = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
     fewer = copy.copy(args)
     fewer.rollout_batch_size -= len(replayed)
-    # slime submits so many prompts at a time, and drops or sets aside those that finish after the batch is full.
+    # slime submits a number of prompts at a time, and drops or sets aside those that finish after the batch is full.
     more = args.over_sampling_batch_size - args.rollout_batch_size
     fewer.over_sampling_batch_size = fewer.rollout_batch_size + round(
         more * fewer.rollout_batch_size / args.rollout_batch_size

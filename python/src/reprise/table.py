@@ -455,7 +455,7 @@ class Table:
         return self._action("abandon", grant=whole("grant", grant), groups=whole("groups", groups), repeatable=False)
 
     def prompts_next(self, batch: int) -> list[Prompt]:
-        """Return prompts to generate for again, at most the table's fraction of a batch of so many prompts."""
+        """Return prompts to generate for again, at most the table's fraction of a batch."""
         # Not repeatable: the prompts returned are on cooldown, and a repetition would lose them.
         answer = self._connection.action("prompts_next", {"table": self.name, "batch": whole("batch", batch)},
                                          repeatable=False)  # fmt: skip

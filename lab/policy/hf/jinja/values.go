@@ -531,7 +531,7 @@ func (r *rendering) anyOf(s string, b bound, test func(s, part string) bool) boo
 	return false
 }
 
-// split divides a text at a separator, at white space without one, at most so many times.
+// split divides a text at a separator, at white space without one, at most a number of times.
 func (r *rendering) split(s string, b bound) any {
 	r.charge(len(s) * bytesOfValue)
 	most := r.integer(b.or("maxsplit", -1))

@@ -124,7 +124,7 @@ def _rows(name: str, value: Any, keep: Array, row_of_token: Array) -> Any:
 
 
 def warn(name: str, count: Any, what: str) -> None:
-    """Warn the caller of the adapter of so many rollouts or entries."""
+    """Warn the caller of the adapter of this number of rollouts or entries."""
     warnings.warn(RepairWarning(name, int(count), what), stacklevel=4)
 
 

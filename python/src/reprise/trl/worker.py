@@ -82,7 +82,7 @@ class RolloutWorker:
             self._worker.update_model_version(model_version)
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raise if this worker or the other one failed, or has not pushed for so many seconds."""
+        """Raise if this worker or the other one failed, or has not pushed for the given seconds."""
         if self._failed is not None:
             raise RuntimeError(f"reprise's rollout worker failed: {self._failed}") from self._failed
         if self._worker is not None:
