@@ -33,7 +33,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -261,6 +261,9 @@ bench: ## measure the figures that the project promises, each with its baseline
 	@$(GO) test -run '^$$' -bench . -benchtime 1s ./replay/... ./lab/policy ./lab/pipeline ./lab/sim | awk ' \
 		/^(cpu|pkg|FAIL|panic|---)/ {print} \
 		/^Benchmark/ {printf "  %-58s", $$1; for (i = 3; i < NF; i += 2) printf " %12s %-15s", $$i, $$(i+1); print ""}'
+
+advice: build ## train ten runs, follow what `reprise design --from` advises on each, and compare (an hour)
+	$(GO) run ./benchmarks/advice
 
 bench-regress: ## compare the benchmarks with those of the commit BASE; fails if one is slower by more than 5%
 	@test -n "$(BASE)" || { echo "usage: make bench-regress BASE=COMMIT"; exit 2; }

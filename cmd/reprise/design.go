@@ -34,7 +34,7 @@ type designCommand struct {
 	Correlation   *float64 `help:"Correlation of the gradient noise of the buffer's rollouts, 0 to 1; 0.1 unless this or --from sets it."`
 	NoiseExponent *float64 `help:"Growth of noise with staleness s: its variance is proportional to s^2A; 0 for none; 0.2 unless this or --from sets it."`
 	NoiseScale    *float64 `help:"Rollouts in whose mean gradient noise equals signal: batches well below it are cheapest. --from measures it."`
-	Coherence     *float64 `help:"Correlation of a rollout's gradient noise before and after a step as large as without noise, 0 to 1: 1 if it returns whole with each use; 0.7 unless set."`
+	Coherence     *float64 `help:"Correlation of a rollout's gradient noise before and after a step as large as without noise, 0 to 1: 1 if it returns whole with each use; 0.4 unless this or --from sets it."`
 	Profile       file     `help:"Variances at staleness 0, 1, 2, … instead of an exponent: a JSON array, or one number a line."`
 	Measure       dir      `help:"Take the rollout cost from a run of reprise up, while it runs or when it has ended: that of its engines and its trainer."`
 	From          []string `sep:"none" help:"Measure them in a run folder of reprise train; repeat it for several seeds."`

@@ -117,6 +117,19 @@ func (t Theory) Rate(u, other Use) float64 {
 	return math.Sqrt(float64(u.Batch)/float64(other.Batch)) * min(1, lowered(u)/lowered(other))
 }
 
+// Progress predicts the progress of a use at a learning rate, for the same compute, over that of another whose rate is
+// its best. At u times the best rate an update makes 2u - u^2 of the progress that it makes at the best, and none beyond
+// twice that; below 0 the loss rises. The best rate goes with sqrt(1 + S/B)/(1 + S V), see METHODS section 6.
+func (k Known) Progress(use Use, rate float64, other Use, best float64) float64 {
+	t := k.Theory().prolonged()
+	adam := func(u Use) float64 {
+		_, lasting := t.noise(u)
+		return math.Sqrt(1+t.NoiseScale/float64(u.Batch)) / (1 + t.NoiseScale*lasting)
+	}
+	u := rate / best / (adam(use) / adam(other))
+	return (2*u - u*u) * t.Cost(other) / t.Cost(use)
+}
+
 // prolonged is a profile whose noise stays as it is beyond its reach: the least that it can be where it does not fall.
 type prolonged struct{ Profile }
 
@@ -205,9 +218,10 @@ const (
 	keepAbove = 0.9
 	// scaleFactor is how far a measured noise scale may be off: seeds of one run differ by as much.
 	scaleFactor = 2
-	// What the coherence is assumed to be, and the least and the most that it may be then. Pilot runs on additions are
-	// best ordered by 0.3 to 0.7 (docs/design.md).
-	minCoherence, assumedCoherence, maxCoherence = 0.4, 0.7, 1.0
+	// What the coherence is assumed to be, and the least and the most that it may be then.
+	minCoherence, assumedCoherence, maxCoherence = 0.2, 0.4, 1.0
+	// coherenceFactor is how far the logarithm of a measured coherence may be off.
+	coherenceFactor = 2
 	// maxUpdates is the most updates on a batch, and the most uses of a rollout in a buffer, that are tried.
 	maxUpdates = 8
 )
@@ -219,14 +233,20 @@ func (k Known) possible() []Theory {
 	if k.Origins.NoiseScale == Measured {
 		scales = append(scales, 1./scaleFactor, scaleFactor)
 	}
-	if k.Origins.Coherence == Assumed {
+	switch k.Origins.Coherence {
+	case Assumed:
 		coherences = append(coherences, minCoherence, maxCoherence)
+	case Measured:
+		coherences = append(coherences, math.Pow(t.Coherence, coherenceFactor), math.Pow(t.Coherence, 1./coherenceFactor))
 	}
 	var list []Theory
 	for _, scale := range scales {
 		for _, c := range coherences {
 			other := t
 			other.NoiseScale, other.Coherence = t.NoiseScale*scale, c
+			if k.Origins.Coherence == Measured { // what was measured is the correlation over an update of the run
+				other.Coherence = math.Pow(c, t.step(t.Batch)/other.step(t.Batch))
+			}
 			list = append(list, other)
 		}
 	}

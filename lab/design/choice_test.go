@@ -1,6 +1,7 @@
 package design
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -115,6 +116,51 @@ func TestAnUpdateOfAQueueMakesTheProgressThatItsCostSupposes(t *testing.T) {
 	cost := theory.Cost(Use{Queue, batch, 1, 5, 1, 2 * batch})
 	near(t, "the cost", cost, 1.2*(batch+scale), 1e-12)
 	near(t, "compute over progress", 1.2*batch/(1-best), cost, 0.03)
+}
+
+// The same training at a rate that is not the best: the formula of Progress is that of the simulation, also where the
+// loss rises.
+func TestProgressAtARateIsThatOfSimulatedTraining(t *testing.T) {
+	const scale, batch, best = 30.0, 10, 0.25
+	k := scaled(scale)
+	k.GiveProfile(PowerLaw{}, "")
+	use := Use{Queue, batch, 1, 5, 1, 2 * batch}
+	rng := rand.New(rand.NewPCG(5, 2))
+	progress := func(rate float64) (sum float64) {
+		const times = 400_000
+		for range times {
+			w := 1 - rate*(1+rng.NormFloat64()*math.Sqrt(scale/batch))
+			sum += (1 - w*w) / times
+		}
+		return sum
+	}
+	at := progress(best)
+	for _, by := range []float64{0.5, 1.5, 2.5} {
+		near(t, fmt.Sprintf("progress at %g times the rate", by), progress(by*best)/at, k.Progress(use, by, use, 1), 0.05)
+	}
+	other := Use{Reuse, 4 * batch, 3, 5, 3, 80}
+	_, lasting := k.Theory().noise(other)
+	rate := math.Sqrt(1+scale/(4*batch)) / (1 + scale*lasting) * math.Sqrt(1+scale/batch)
+	near(t, "progress of another use at its best rate", k.Progress(other, rate, use, 1),
+		k.Theory().Cost(use)/k.Theory().Cost(other), 1e-12)
+}
+
+// What was measured is how alike noise is after an update of the run: with another noise scale the step of that update
+// is another part of a full one, and the coherence follows.
+func TestAMeasuredCoherenceKeepsWhatWasMeasured(t *testing.T) {
+	k := scaled(2000)
+	k.Batch, k.Origins.NoiseScale = 500, Measured
+	k.MeasureCoherence(0.4)
+	after := func(x Theory) float64 { return math.Pow(x.Coherence, x.step(k.Batch)) }
+	q := after(k.Theory())
+	var seen []float64
+	for _, x := range k.possible() {
+		seen = append(seen, math.Log(after(x))/math.Log(q))
+	}
+	slices.Sort(seen)
+	for i, want := range []float64{0.5, 0.5, 0.5, 1, 1, 1, 2, 2, 2} {
+		near(t, "the logarithm of what an update leaves, over that measured", seen[i], want, 1e-9)
+	}
 }
 
 func TestReuseOfABatchPaysWhereTheBatchIsLarge(t *testing.T) {
@@ -312,7 +358,7 @@ func TestARunBeyondTheProfileIsPricedAtTheLeast(t *testing.T) {
 func TestARunIsLeftOnlyForWhatCostsLessWhateverIsNotKnown(t *testing.T) {
 	f := Fleet{GPUs: 8, Batch: 1920, Group: 8, MostCapacity: 1 << 20, FreeBatch: true,
 		Source: &Source{Use: Use{Buffer, 1920, 1, 5, 3, 7680}}}
-	k := scaled(1700)
+	k := scaled(1000)
 	k.GiveProfile(PowerLaw{}, "")
 	k.GiveCorrelation(0)
 	r := recommended(t, k, f) // assumed coherence

@@ -160,12 +160,15 @@ func (u Use) String() string {
 
 // Summary is the result and what it rests on, a paragraph each.
 func (r *Recommendation) Summary() []string {
+	coherence := fmt.Sprintf("an assumed coherence of %g to %g", minCoherence, maxCoherence)
+	if r.Origins.Coherence == Measured {
+		coherence = fmt.Sprintf("the logarithm of a measured coherence off by %d", coherenceFactor)
+	}
 	return []string{
 		r.Headline() + ".",
 		fmt.Sprintf("It compares queue, reuse and buffer by (R + m B)(1 + S V), the compute for the progress of an update "+
 			"without noise: S is the noise scale, V the noise of an update that lasts (docs/METHODS.md, section 6). Ranges "+
-			"are over a measured S off by a factor of %d, and an assumed coherence of %g to %g.", scaleFactor, minCoherence,
-			maxCoherence),
+			"are over a measured S off by a factor of %d, and %s.", scaleFactor, coherence),
 	}
 }
 

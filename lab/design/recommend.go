@@ -76,6 +76,9 @@ func (k *Known) GiveNoiseScale(scale float64) {
 // GiveCoherence sets psi.
 func (k *Known) GiveCoherence(psi float64) { k.Coherence, k.Origins.Coherence = psi, Given }
 
+// MeasureCoherence sets psi, which was measured at the noise scale S.
+func (k *Known) MeasureCoherence(psi float64) { k.Coherence, k.Origins.Coherence = psi, Measured }
+
 // GiveProfile sets the growth of noise, from a file if one is named.
 func (k *Known) GiveProfile(p Profile, file string) {
 	k.Profile, k.Exponent, k.Origins.Noise = p, math.NaN(), Given

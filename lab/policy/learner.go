@@ -210,6 +210,19 @@ func (l *Learner) anchorOrNewest() *Weights {
 	return l.anchor
 }
 
+// Clone returns a learner that goes on from where this one is. Steps of one do not change the other.
+func (l *Learner) Clone() (*Learner, error) {
+	s, err := l.State()
+	if err != nil {
+		return nil, err
+	}
+	other, err := l.model.NewLearner(l.weights, l.options)
+	if err != nil {
+		return nil, err
+	}
+	return other, other.Restore(s, l.weights)
+}
+
 // LearnerState is what a Learner's checkpoint holds beside its Weights; parameters are in the order of
 // [hf.Config.Specs].
 type LearnerState struct {

@@ -346,15 +346,23 @@ func TestARestoredLearnerContinuesBitForBit(t *testing.T) {
 	l := newTestLearner(t, m, w, o)
 	step(t, l, randomBatch(c, 1, 6))
 	saved := state(t, l)
+	clone, err := l.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
 	step(t, l, randomBatch(c, 2, 6))
+	if !reflect.DeepEqual(state(t, clone), saved) {
+		t.Error("a step of the learner changes its clone")
+	}
+	step(t, clone, randomBatch(c, 2, 6))
 
 	restored := newTestLearner(t, m, w, o)
 	if err := restore(restored, saved); err != nil {
 		t.Fatal(err)
 	}
 	step(t, restored, randomBatch(c, 2, 6))
-	if !reflect.DeepEqual(state(t, restored), state(t, l)) {
-		t.Error("the restored learner's next step differs")
+	if !reflect.DeepEqual(state(t, restored), state(t, l)) || !reflect.DeepEqual(state(t, clone), state(t, l)) {
+		t.Error("the next step of the restored learner, or of the clone, differs")
 	}
 	if l.Weights().Version != 2 {
 		t.Errorf("version %d after two steps", l.Weights().Version)

@@ -273,6 +273,10 @@ type Noise struct {
 	// The noise scale (McCandlish et al. 2018, arXiv 1812.06162): the fresh rollouts whose mean gradient has as much noise
 	// as signal. None if there were too few to tell the signal from 0.
 	Scale Number `json:"noise_scale"`
+	// Alike is the correlation of a rollout's gradient noise before and after an update on a batch of Batch others: how
+	// much of the noise returns when the rollout is used again. None if it was not measured.
+	Alike Number `json:"alike"`
+	Batch int    `json:"batch,omitempty"`
 	// ascending; without Proxy the first is of fresh rollouts
 	ByStaleness  []StaleNoise `json:"by_staleness"`
 	MicroBatches []BatchNoise `json:"micro_batches,omitempty"` // ascending in draws

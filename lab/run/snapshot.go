@@ -88,6 +88,21 @@ func (c *Snapshot) Gradients(ctx context.Context, b *rollout.Batch, add func(i i
 	return c.session.learner.Gradients(ctx, b, add)
 }
 
+// After returns Gradients as they are after an update on each of the batches. The snapshot itself does not change.
+func (c *Snapshot) After(ctx context.Context, batches []*rollout.Batch) (
+	func(ctx context.Context, b *rollout.Batch, add func(i int, gradient []float32) error) error, error) {
+	later, err := c.session.learner.Clone()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range batches {
+		if _, err := later.Step(ctx, []*rollout.Batch{b}); err != nil {
+			return nil, err
+		}
+	}
+	return later.Gradients, nil
+}
+
 // Generate generates groups with the newest weights, for the prompts that come next in the run. Their random streams
 // derive from the seed and are not those of the run. It returns the rollouts, or steps, as a table of the run's unit
 // and kind of advantages holds them, in the order of their groups.

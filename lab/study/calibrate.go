@@ -124,6 +124,12 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 	if k.NoiseScale, k.Doubts.Scale = noiseScale(used); k.NoiseScale > 0 {
 		k.Origins.NoiseScale = design.Measured
 	}
+	if psis := coherences(used, k.NoiseScale); len(psis) > 0 {
+		k.MeasureCoherence(results.Median(psis))
+		k.HowMeasured = append(k.HowMeasured, fmt.Sprintf("Of the noise of a rollout's gradient an update leaves a correlation "+
+			"of %s; over the step of an update without noise that is a coherence of %s.",
+			medianIQR(numbers(used, func(n *results.Noise) results.Number { return n.Alike })), medianIQR(psis)))
+	}
 	scales := numbers(used, func(n *results.Noise) results.Number { return n.Scale })
 	switch of := len(scales); {
 	case m.Proxy:
@@ -149,6 +155,17 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		"%.2g%s; one split into micro-batches of 1 to 16 is off by %.2g%%. So the correlation is R c = %.2g.",
 		f.Correlation.Mean, f.Correlation.C, commonError(used), 100*results.Median(residuals), f.Correlation.Rho))
 	return k, nil
+}
+
+// coherences returns the coherence that each run had at a noise scale, where it was measured: the step of a batch B is
+// B/(B + S) of that without noise.
+func coherences(runs []*results.Noise, scale float64) (list []float64) {
+	for _, n := range runs {
+		if n.Batch > 0 && n.Alike.Known() && scale > 0 {
+			list = append(list, math.Pow(n.Alike.Float(), 1+scale/float64(n.Batch)))
+		}
+	}
+	return list
 }
 
 // noiseScale returns the median of the noise scales over runs, 0 if it is unknown, and what makes it doubtful. A scale

@@ -33,23 +33,29 @@ func (t opponentTask) predicted(f *Found) results.Section {
 		return s
 	}
 	unit := Source(fitted.Config).Use
-	g := results.Grid{Title: "Predicted and measured", Note: "Cost for the same progress over that of the queue in " +
-		fmt.Sprintf("batches of %d, each at its best rate; mean pass@1 over the budget, at the rate tried.", rateBatch),
-		Columns: []string{"arm", "predicted cost", "mean pass@1"}}
-	var costs, lost []float64
+	queue, _ := t.contests(f.Options)[0].chosen()
+	tuned := Source(queue)
+	g := results.Grid{Title: "Predicted and measured", Note: fmt.Sprintf("Cost for the same progress over that of the queue "+
+		"in batches of %d, each at its best rate. Progress for the same compute at the rate tried, over that of the tuned "+
+		"queue, whose rate is taken to be its best; below 0 the rate is more than twice the best. Mean pass@1 over the "+
+		"budget.", rateBatch),
+		Columns: []string{"arm", "predicted cost", "predicted progress", "mean pass@1"}}
+	var predicted, measured []float64
 	for _, a := range arms {
-		cost, _, _ := known.Relative(Source(a.Config).Use, unit)
+		use := Source(a.Config).Use
+		cost, _, _ := known.Relative(use, unit)
+		progress := known.Progress(use, a.Config.Learner.LearningRate, tuned.Use, queue.Learner.LearningRate)
 		accuracy := mean(a.over(meanOver(1)))
-		costs, lost = append(costs, cost), append(lost, -accuracy)
-		g.Rows = append(g.Rows, []string{strings.Replace(a.Name, "batch: ", "", 1), times(cost), points(accuracy)})
+		predicted, measured = append(predicted, progress), append(measured, accuracy)
+		g.Rows = append(g.Rows, []string{strings.Replace(a.Name, "batch: ", "", 1), times(cost), times(progress),
+			points(accuracy)})
 	}
-	r, low, high := rankInterval(costs, lost)
+	r, low, high := rankInterval(predicted, measured)
 	s.Grids = []results.Grid{g}
-	s.Text = []string{fmt.Sprintf("Kendall's rank correlation of predicted cost with falling accuracy is %s over %d arms (95%% "+
-		"interval %s to %s). The calculator is fitted to the ends of the %d pilot runs of the queue in batches of %d: a noise scale of "+
-		"%.0f rollouts, and a coherence of %g, which is assumed. Pilots judge nothing, and their rates are not lowered where "+
-		"rollouts are used more often, as the calculator would have them.", times(r), len(arms), times(low), times(high), len(fitted.Runs),
-		rateBatch, known.NoiseScale, known.Coherence)}
+	s.Text = []string{fmt.Sprintf("Kendall's rank correlation of predicted progress with accuracy is %s over %d arms (95%% "+
+		"interval %s to %s). The calculator is fitted to the ends of the %d pilot runs of the queue in batches of %d: a noise "+
+		"scale of %.0f rollouts, and a coherence of %.2g (%s). Pilots judge nothing.", times(r), len(arms), times(low),
+		times(high), len(fitted.Runs), rateBatch, known.NoiseScale, known.Coherence, known.Origins.Coherence)}
 	return s
 }
 

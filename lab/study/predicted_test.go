@@ -30,7 +30,7 @@ func TestTheCalculatorsOrderIsComparedWithThatOfTheArms(t *testing.T) {
 	for _, c := range []struct {
 		power float64
 		want  string
-	}{{-1, "is 0.79"}, {1, "is −0.79"}} {
+	}{{-1, "is 0.90"}, {1, "is −0.90"}} {
 		s := section(c.power, true)
 		if len(s.Grids) != 1 || len(s.Grids[0].Rows) != 20 || !strings.Contains(s.Text[0], c.want) ||
 			!strings.Contains(s.Text[0], "a noise scale of 1 rollouts") {

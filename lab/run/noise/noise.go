@@ -9,6 +9,9 @@
 //
 // A run without a checkpoint, or with its table in a service, is measured by a proxy: the n/ESS of its importance
 // ratios by age, from its summary. [Meter] does the arithmetic, on any gradients.
+//
+// Beside the noise it measures how much of it returns when a rollout is used again: the correlation of the gradients of
+// the same rollouts before and after updates on others.
 package noise
 
 import (
@@ -105,6 +108,9 @@ func measure(ctx context.Context, c *run.Snapshot, dir string, o Options) (*resu
 	}
 	if err := meter.Fill(n); err != nil {
 		return nil, err
+	}
+	if err := measureAlike(ctx, c, n, o.Seed); err != nil {
+		return nil, fmt.Errorf("measure what updates leave of the noise: %w", err)
 	}
 	return n, addCosts(n, c, dir)
 }
