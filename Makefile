@@ -3,7 +3,9 @@ export GOTOOLCHAIN := go1.27.4
 export GOEXPERIMENT := simd
 
 GO ?= go
-PKGS := ./...
+# go.work joins the modules; a pattern matches packages of one.
+MODULES := $(shell sed -n "s/^\t\(\.[/a-z]*\)$$/\1/p" go.work)
+PKGS := $(MODULES:%=%/...)
 # Packages whose values are shared between goroutines, and the tests of run in which goroutines meet: make race runs all.
 SHARED := ./replay ./replay/prompts ./lab/pipeline ./lab/policy ./wire/... ./service/... ./client ./lab/board ./lab/worker ./internal/process
 SHARED_RUN := 'SameBytes|Service|Comparison|Interrupt|Share|Snapshot'
@@ -235,7 +237,7 @@ attack: build ## attack services that may use 4 GB and 1 GB, in the end for ATTA
 
 lint: ## gofmt, go mod tidy, go vet and staticcheck
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
-	$(GO) mod tidy -diff
+	@for module in $(MODULES); do echo "go mod tidy -diff, $$module"; (cd $$module && GOWORK=off $(GO) mod tidy -diff) || exit 1; done
 	$(GO) vet $(PKGS)
 	$(GO) tool staticcheck $(PKGS)
 

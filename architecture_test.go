@@ -105,10 +105,25 @@ type goPackage struct {
 	Standard   bool
 }
 
-// listPackages returns the packages of this module, without those that have only tests.
+// workspace returns patterns of the packages of all modules that go.work joins.
+func workspace(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("go.work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := []string{"./..."}
+	for _, m := range regexp.MustCompile(`(?m)^\t(\./\w+)$`).FindAllStringSubmatch(string(text), -1) {
+		patterns = append(patterns, m[1]+"/...")
+	}
+	return patterns
+}
+
+// listPackages returns the packages of all modules, without those that have only tests.
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,Deps,GoFiles,Standard", "./...").Output()
+	out, err := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Imports,Deps,GoFiles,Standard"},
+		workspace(t)...)...).Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
@@ -150,6 +165,19 @@ func TestTheWingsMeetInTheProgramOnly(t *testing.T) {
 			if ours && wing(to) != wing(from) && wing(to) != "library" && to != "configs" {
 				t.Errorf("%s of the %s reaches %s of the %s", p.ImportPath, wing(from), d, wing(to))
 			}
+		}
+	}
+}
+
+// What other programs get with the library and the service is what these need: no tensors, plots or command line.
+func TestTheLibrarysModuleNeedsNothingOfTheLaboratory(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"gomlx", "gonum.org/v1/plot", "bleve", "kong", "mpb", module + "/"} {
+		if strings.Contains(string(text), path) {
+			t.Errorf("go.mod requires %s", path)
 		}
 	}
 }

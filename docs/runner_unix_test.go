@@ -456,7 +456,7 @@ var (
 // unused variables in the scope of the body.
 func (r *runner) runGo(b block) (string, error) {
 	if r.packages == nil {
-		cmd := exec.CommandContext(r.ctx, "go", "list", "./...", "std")
+		cmd := exec.CommandContext(r.ctx, "go", "list", "./...", "./lab/...", "std")
 		cmd.Dir = r.dir
 		out, err := cmd.Output()
 		if err != nil {
