@@ -149,12 +149,12 @@ func accuracySection(arms []*arm, target results.Number) section {
 	first := pass(byCompute(), "Accuracy against compute")
 	first.note, first.values = updateCosts(arms), true
 	main := first.figure(arms)
-	chart, ok := newCurveChart(&main)
-	if !ok {
+	chart := describe(&main)
+	if !chart.Fit() {
 		s.Text = []string{"No evaluation was made."}
 		return s
 	}
-	s.Legend = chart.legend()
+	s.Legend = chart.Legend()
 	small := []results.Figure{pass(byUpdates(), "Accuracy against updates").figure(arms),
 		pass(byClock(), "Accuracy against clock time").figure(arms)}
 	if rewarded(arms) {

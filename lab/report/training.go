@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot/plotter"
-
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/results"
 )
@@ -179,7 +178,7 @@ func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 	var all []float64
 	last := 0.0
 	for _, side := range arms {
-		var traces []plotter.XYs
+		var traces [][]results.Point
 		for _, run := range side.runs {
 			points := spaced(seriesOf(run, m.of))
 			if len(points) == 0 {
@@ -187,38 +186,25 @@ func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 			}
 			traces = append(traces, points)
 			last = max(last, points[len(points)-1].X)
-			for _, p := range points {
-				if !math.IsNaN(p.Y) {
-					all = append(all, p.Y)
-				}
-			}
+			all = append(all, valuesOf(points)...)
 			f.Curves = append(f.Curves,
-				results.Curve{Name: side.label, Colour: side.colour, Thin: true, At: curvePoints(thin(points, limit))})
+				results.Curve{Name: side.label, Colour: side.colour, Thin: true, At: thin(points, limit)})
 		}
 		if len(traces) > 0 {
 			middle := medianSeries(traces)
 			points := smooth(middle, smoothing(len(middle)), max(1, len(middle)*len(arms)/thickBudget))
-			f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: curvePoints(points),
+			f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: points,
 				Mean: means(middle, points)})
 		}
 	}
 	if len(all) == 0 {
 		return f, false
 	}
-	y, cut := window(all)
-	f.Title, f.Note = m.title, cut
+	f.Title = m.title
 	f.X = results.Axis{Title: "updates", Low: results.Num(0), High: results.Num(last)}
-	f.Y = results.Axis{Title: m.unit, Low: results.Num(y.low), High: results.Num(y.high)}
+	f.Y.Title = m.unit
+	f.Y.Low, f.Y.High, f.Note = window(all)
 	return f, true
-}
-
-// curvePoints returns the points of a curve.
-func curvePoints(points plotter.XYs) []results.Point {
-	list := make([]results.Point, len(points))
-	for i, p := range points {
-		list[i] = results.Point{X: p.X, Y: results.Num(p.Y)}
-	}
-	return list
 }
 
 // trainingSection draws the metrics of all updates.
@@ -248,7 +234,7 @@ func trainingSection(arms []*arm) section {
 }
 
 // armKeys is the legend of figures whose curves are arms, none for a single arm.
-func armKeys(arms []*arm) []key {
+func armKeys(arms []*arm) []figures.Key {
 	if len(arms) == 1 {
 		return nil
 	}
@@ -258,108 +244,101 @@ func armKeys(arms []*arm) []key {
 		at[0].Y, at[1].Y = results.Num(0), results.Num(0)
 		f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: at})
 	}
-	return curveChart{of: &f}.legend()
+	return describe(&f).Legend()
 }
 
 // spaced drops the points without a value if they are the majority: a metric measured every few updates is drawn
 // without gaps.
-func spaced(points plotter.XYs) plotter.XYs {
-	var measured plotter.XYs
-	for _, p := range points {
-		if !math.IsNaN(p.Y) {
-			measured = append(measured, p)
-		}
-	}
+func spaced(points []results.Point) []results.Point {
+	measured := slices.DeleteFunc(slices.Clone(points), func(p results.Point) bool { return !p.Y.Known() })
 	if 2*len(measured) >= len(points) {
 		return points
 	}
 	return measured
 }
 
+// valuesOf returns the known values of points.
+func valuesOf(points []results.Point) (values []float64) {
+	for _, p := range points {
+		if p.Y.Known() {
+			values = append(values, p.Y.Float())
+		}
+	}
+	return values
+}
+
 // smoothing returns the half width of the running median over n updates: the window is a twentieth of them.
 func smoothing(n int) int { return n / 40 }
 
-// window returns the range to show: all values, unless a few outliers would flatten the rest. Outliers are cut off, and
-// the note says so.
-func window(values []float64) (extent, string) {
+// window returns the range to show if a few outliers would flatten the rest, and a note that they are cut off.
+func window(values []float64) (low, high results.Number, note string) {
 	slices.Sort(values)
-	whole := extent{values[0], values[len(values)-1]}
-	common := extent{results.Quantile(values, 0.01), results.Quantile(values, 0.99)}
-	room := 4 * (common.high - common.low)
-	shown, cut := whole, []string(nil)
-	if room > 0 && whole.high > common.high+room {
-		shown.high = common.high + room/4
-		cut = append(cut, fmt.Sprintf("peaks up to %s are cut off", words.Amount(whole.high)))
+	least, most := values[0], values[len(values)-1]
+	from, to := results.Quantile(values, 0.01), results.Quantile(values, 0.99)
+	room := 4 * (to - from)
+	shownFrom, shownTo, cut := least, most, []string(nil)
+	if room > 0 && most > to+room {
+		shownTo = to + room/4
+		cut = append(cut, fmt.Sprintf("peaks up to %s are cut off", words.Amount(most)))
 	}
-	if room > 0 && whole.low < common.low-room {
-		shown.low = common.low - room/4
-		cut = append(cut, fmt.Sprintf("dips down to %s are cut off", words.Amount(whole.low)))
+	if room > 0 && least < from-room {
+		shownFrom = from - room/4
+		cut = append(cut, fmt.Sprintf("dips down to %s are cut off", words.Amount(least)))
 	}
-	padded := shown.padded(0.05)
-	if whole.low >= 0 {
-		padded.low = max(0, padded.low)
+	if cut == nil {
+		return low, high, ""
 	}
-	return padded, sentence(strings.Join(cut, ", "))
-}
-
-// sentence makes a phrase a sentence.
-func sentence(phrase string) string {
-	if phrase == "" {
-		return ""
+	beside := (shownTo - shownFrom) / 20
+	if shownFrom -= beside; least >= 0 {
+		shownFrom = max(0, shownFrom)
 	}
-	return strings.ToUpper(phrase[:1]) + phrase[1:] + "."
+	note = strings.Join(cut, ", ")
+	return results.Num(shownFrom), results.Num(shownTo + beside), strings.ToUpper(note[:1]) + note[1:] + "."
 }
 
 // seriesOf returns a metric of a run by update.
-func seriesOf(run *results.Run, metric func(*results.Update) results.Number) plotter.XYs {
-	points := make(plotter.XYs, len(run.Updates))
+func seriesOf(run *results.Run, metric func(*results.Update) results.Number) []results.Point {
+	points := make([]results.Point, len(run.Updates))
 	for i := range run.Updates {
 		u := &run.Updates[i]
-		points[i] = plotter.XY{X: float64(u.Update), Y: metric(u).Float()}
+		points[i] = results.Point{X: float64(u.Update), Y: metric(u)}
 	}
 	return points
 }
 
 // medianSeries returns the median over series at every update that all of them have. Missing values are left out.
-func medianSeries(traces []plotter.XYs) plotter.XYs {
-	shortest := len(traces[0])
-	for _, t := range traces {
-		shortest = min(shortest, len(t))
-	}
-	points := make(plotter.XYs, shortest)
-	values := make([]float64, 0, len(traces))
+func medianSeries(traces [][]results.Point) []results.Point {
+	shortest := len(slices.MinFunc(traces, func(a, b []results.Point) int { return len(a) - len(b) }))
+	points := make([]results.Point, shortest)
 	for i := range points {
-		values = values[:0]
+		var column []results.Point
 		for _, t := range traces {
-			if !math.IsNaN(t[i].Y) {
-				values = append(values, t[i].Y)
-			}
+			column = append(column, t[i])
 		}
-		points[i] = plotter.XY{X: traces[0][i].X, Y: results.Median(values)}
+		points[i] = results.Point{X: traces[0][i].X, Y: results.Num(results.Median(valuesOf(column)))}
 	}
 	return points
 }
 
 // thin reduces a line to about limit points. Of every stretch it keeps the first point, the lowest, the highest and one
 // without a value, and it keeps the last point of all: peaks, collapses, gaps and both ends stay.
-func thin(points plotter.XYs, limit int) plotter.XYs {
+func thin(points []results.Point, limit int) []results.Point {
 	stretches := max(1, limit/3)
 	if len(points) <= limit {
 		return points
 	}
-	kept := make(plotter.XYs, 0, limit+1)
+	kept := make([]results.Point, 0, limit+1)
 	for s := range stretches {
 		from, to := s*len(points)/stretches, (s+1)*len(points)/stretches
 		low, high, gap := from, from, -1
 		for i := from; i < to; i++ {
-			y := points[i].Y
-			switch {
+			switch y := points[i].Y.Float(); {
 			case math.IsNaN(y):
 				gap = i
-			case math.IsNaN(points[low].Y) || y < points[low].Y:
+			case !(points[low].Y.Float() <= y): // NaN is lower and higher than any
 				low = i
 			}
-			if !math.IsNaN(y) && (math.IsNaN(points[high].Y) || y > points[high].Y) {
+			if y := points[i].Y.Float(); !math.IsNaN(y) && !(points[high].Y.Float() >= y) {
 				high = i
 			}
 		}
@@ -379,35 +358,15 @@ func thin(points plotter.XYs, limit int) plotter.XYs {
 	return kept
 }
 
-// unbroken splits points at missing values, so that no line is drawn across a gap.
-func unbroken(points plotter.XYs) []plotter.XYs {
-	var parts []plotter.XYs
-	start := -1
-	for i, p := range points {
-		known := !math.IsNaN(p.X) && !math.IsNaN(p.Y)
-		if known && start < 0 {
-			start = i
-		}
-		if !known && start >= 0 {
-			parts = append(parts, points[start:i])
-			start = -1
-		}
-	}
-	if start >= 0 {
-		parts = append(parts, points[start:])
-	}
-	return parts
-}
-
 // means returns, for each of some points of a series, the mean of the series since the point before.
-func means(series, points plotter.XYs) []results.Number {
+func means(series, points []results.Point) []results.Number {
 	list := make([]results.Number, len(points))
 	at := 0
 	for i, p := range points {
 		sum, n := 0.0, 0
 		for ; at < len(series) && series[at].X <= p.X; at++ {
-			if y := series[at].Y; !math.IsNaN(y) {
-				sum, n = sum+y, n+1
+			if y := series[at].Y; y.Known() {
+				sum, n = sum+y.Float(), n+1
 			}
 		}
 		list[i] = results.Num(sum / float64(n)) // none of nothing
@@ -417,24 +376,15 @@ func means(series, points plotter.XYs) []results.Number {
 
 // smooth returns, at every stride-th point and at both ends, the median of the values within half points on either
 // side. Missing values stay missing.
-func smooth(points plotter.XYs, half, stride int) plotter.XYs {
-	var out plotter.XYs
-	around := make([]float64, 0, 2*half+1)
+func smooth(points []results.Point, half, stride int) (out []results.Point) {
 	for i, p := range points {
 		if i%stride != 0 && i != len(points)-1 {
 			continue
 		}
-		if math.IsNaN(p.Y) {
-			out = append(out, p)
-			continue
+		if p.Y.Known() {
+			p.Y = results.Num(results.Median(valuesOf(points[max(0, i-half):min(len(points), i+half+1)])))
 		}
-		around = around[:0]
-		for _, q := range points[max(0, i-half):min(len(points), i+half+1)] {
-			if !math.IsNaN(q.Y) {
-				around = append(around, q.Y)
-			}
-		}
-		out = append(out, plotter.XY{X: p.X, Y: results.Median(around)})
+		out = append(out, p)
 	}
 	return out
 }

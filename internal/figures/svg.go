@@ -1,0 +1,243 @@
+package figures
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// textSize is the size of text for which drawings have room, in their own units. The style sheet has 10 to 12.5.
+const textSize = 12
+
+// width estimates the width of text, in the widest of the usual fonts.
+func width(text string) float64 {
+	em := 0.0
+	for _, r := range text {
+		switch {
+		case strings.ContainsRune(" .,:;'|!()[]/ijlftrI", r):
+			em += 0.4
+		case strings.ContainsRune("mwMW%@—∞…", r), r >= 0x1100:
+			em++
+		case r >= 'A' && r <= 'Z', strings.ContainsRune("=+−<>~", r):
+			em += 0.76
+		default:
+			em += 0.64
+		}
+	}
+	return em * textSize
+}
+
+// fitted writes text in one line, and cuts what is wider than a width.
+func fitted(text string, most float64) string {
+	text = oneLine(text)
+	if width(text) <= most {
+		return text
+	}
+	runes := []rune(text)
+	for len(runes) > 0 && width(string(runes)+"…") > most {
+		runes = runes[:len(runes)-1]
+	}
+	return string(runes) + "…"
+}
+
+// oneLine returns text without line breaks.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// point is a place in a drawing, whose y grows downwards.
+type point struct{ x, y float64 }
+
+// box is a rectangle of a drawing.
+type box struct{ left, top, right, bottom float64 }
+
+// inset returns the box without an edge of a width.
+func (b box) inset(by float64) box { return box{b.left + by, b.top + by, b.right - by, b.bottom - by} }
+
+// holds reports whether a point lies in the box, up to rounding.
+func (b box) holds(p point) bool {
+	const slack = 0.01
+	return p.x >= b.left-slack && p.x <= b.right+slack && p.y >= b.top-slack && p.y <= b.bottom+slack
+}
+
+func (b box) overlaps(o box) bool {
+	return b.left < o.right && o.left < b.right && b.top < o.bottom && o.top < b.bottom
+}
+
+// clip returns the pieces of a line that lie in the box; of a ring, one ring.
+func (b box) clip(line []point, ring bool) [][]point {
+	pieces := [][]point{line}
+	for _, inside := range [4]func(point) float64{
+		func(p point) float64 { return p.x - b.left }, func(p point) float64 { return b.right - p.x },
+		func(p point) float64 { return p.y - b.top }, func(p point) float64 { return b.bottom - p.y },
+	} {
+		var kept [][]point
+		for _, piece := range pieces {
+			if ring && len(piece) > 0 {
+				piece = append(piece, piece[0])
+			}
+			kept = append(kept, cut(piece, inside)...)
+		}
+		if pieces = kept; ring {
+			pieces = [][]point{slices.Concat(kept...)}
+		}
+	}
+	return pieces
+}
+
+// cut returns the pieces of a line where a distance from an edge is not negative.
+func cut(line []point, inside func(point) float64) (pieces [][]point) {
+	open := false
+	for i, at := range line {
+		to := inside(at)
+		if from := inside(line[max(0, i-1)]); (from < 0) != (to < 0) {
+			before, share := line[i-1], from/(from-to)
+			edge := point{before.x + share*(at.x-before.x), before.y + share*(at.y-before.y)}
+			if !open {
+				pieces = append(pieces, nil)
+			}
+			pieces[len(pieces)-1] = append(pieces[len(pieces)-1], edge)
+			open = !open
+		}
+		if to < 0 {
+			continue
+		}
+		if !open {
+			pieces, open = append(pieces, nil), true
+		}
+		pieces[len(pieces)-1] = append(pieces[len(pieces)-1], at)
+	}
+	return pieces
+}
+
+// path is the d of an SVG's path, in tenths of a unit.
+type path struct {
+	strings.Builder
+	x, y float64 // where it is
+	last byte    // command
+}
+
+// to adds a command that ends at a point: M, or m or l, which are written by the way from the point before.
+func (p *path) to(command byte, at point) {
+	x, y := round(at.x), round(at.y)
+	right, down := x-p.x, y-p.y
+	switch {
+	case command == 'M':
+		right, down = x, y
+	case command == 'l' && p.last == 'l' && right == 0 && down == 0: // shorter than a tenth
+		return
+	}
+	if command == 'M' || command != p.last {
+		p.WriteByte(command)
+	} else if right >= 0 {
+		p.WriteByte(' ')
+	}
+	p.WriteString(tenths(right))
+	if down = round(down); down >= 0 {
+		p.WriteByte(' ')
+	}
+	p.WriteString(tenths(down))
+	p.x, p.y, p.last = x, y, command
+}
+
+// line adds a line through points. The command is that of the first.
+func (p *path) line(command byte, points ...point) *path {
+	for _, at := range points {
+		p.to(command, at)
+		command = 'l'
+	}
+	return p
+}
+
+// ring adds a closed line.
+func (p *path) ring(points ...point) *path {
+	p.line('M', points...).WriteByte('z')
+	return p
+}
+
+// box adds the outline of a box.
+func (p *path) box(b box) *path {
+	return p.ring(point{b.left, b.top}, point{b.right, b.top}, point{b.right, b.bottom}, point{b.left, b.bottom})
+}
+
+func round(v float64) float64 { return math.Round(10*v)/10 + 0 } // + 0: never −0
+
+// tenths writes a length to a tenth of a unit.
+func tenths(v float64) string { return strconv.FormatFloat(round(v), 'f', -1, 64) }
+
+// marker adds the shape of a point: a circle, a square, a triangle, a diamond, or a triangle upside down. It begins with
+// a move to the point, by which the script moves the shape.
+func (p *path) marker(shape int, size float64, at point) *path {
+	p.to('M', at)
+	corners := [5][]point{1: {{-0.92, -0.92}, {0.92, -0.92}, {0.92, 0.92}, {-0.92, 0.92}},
+		2: {{0, -1.5}, {1.3, 0.75}, {-1.3, 0.75}}, 3: {{0, -1.3}, {1.3, 0}, {0, 1.3}, {-1.3, 0}},
+		4: {{0, 1.5}, {1.3, -0.75}, {-1.3, -0.75}}}[shape%5]
+	if len(corners) == 0 {
+		r, wide := tenths(size), tenths(2*size)
+		fmt.Fprintf(p, "m-%s 0a%[1]s %[1]s 0 1 0 %s 0a%[1]s %[1]s 0 1 0-%s 0z", r, wide, wide)
+		return p
+	}
+	for i := range corners {
+		corners[i] = point{at.x + size*corners[i].x, at.y + size*corners[i].y}
+	}
+	p.line('m', corners...).WriteByte('z')
+	return p
+}
+
+// element is a part of a drawing: its class, its colour as a variable of the style sheet, and its data-p.
+type element struct{ class, colour, part string }
+
+func (e element) open(tag string) string {
+	text := "<" + tag
+	if e.class != "" {
+		text += ` class="` + e.class + `"`
+	}
+	if e.colour != "" {
+		text += ` color="var(--` + e.colour + `)"`
+	}
+	if e.part != "" {
+		text += ` data-p="` + e.part + `"`
+	}
+	return text
+}
+
+// path writes a path, nothing if it is empty.
+func (e element) path(p *path) string {
+	if p.Len() == 0 {
+		return ""
+	}
+	return e.open("path") + ` d="` + p.String() + `"/>` + "\n"
+}
+
+// rect writes a rectangle with round corners.
+func (e element) rect(b box, radius float64) string {
+	return fmt.Sprintf(`%s x="%s" y="%s" width="%s" height="%s" rx="%s"/>`, e.open("rect"), tenths(b.left), tenths(b.top),
+		tenths(b.right-b.left), tenths(b.bottom-b.top), tenths(radius))
+}
+
+// text writes text with its start, middle or end at a point.
+func (e element) text(anchor string, x, y float64, text string) string {
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s text-anchor=\"%s\" x=\"%s\" y=\"%s\">%s</text>\n", e.open("text"), anchor, tenths(x), tenths(y),
+		template.HTMLEscapeString(text))
+}
+
+// centred writes text about a place, moved and cut so that it stays between 0 and a width.
+func (e element) centred(x, y, most float64, text string) string {
+	text = fitted(text, most)
+	half := width(text) / 2
+	return e.text("middle", max(half, min(most-half, x)), y, text)
+}
+
+// svg returns a drawing for the page, with a title for screen readers.
+func svg(s Size, title, content string) template.HTML {
+	stretch := ""
+	if s.Bare {
+		stretch = ` preserveAspectRatio="none"`
+	}
+	return template.HTML(fmt.Sprintf(`<svg class="chart %s" viewBox="0 0 %g %g"%s role="img"><title>%s</title>`+
+		"\n%s</svg>", s.Class, s.Width, s.Height, stretch, template.HTMLEscapeString(oneLine(title)), content))
+}
