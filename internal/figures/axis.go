@@ -18,13 +18,17 @@ func (a *Axis) holds(v Number) bool {
 	return math.Abs(float64(v)) <= farthest && (!a.Log || v >= 1/farthest)
 }
 
+// scaled returns a value, or its logarithm on a logarithmic axis.
+func (a *Axis) scaled(v Number) float64 {
+	if a.Log {
+		return math.Log10(float64(v))
+	}
+	return float64(v)
+}
+
 // share returns how far along the axis a value lies, 0 at its low end and 1 at its high one.
 func (a *Axis) share(v Number) float64 {
-	low, high, at := float64(a.Low), float64(a.High), float64(v)
-	if a.Log {
-		low, high, at = math.Log10(low), math.Log10(high), math.Log10(at)
-	}
-	return (at - low) / (high - low)
+	return (a.scaled(v) - a.scaled(a.Low)) / (a.scaled(a.High) - a.scaled(a.Low))
 }
 
 // shows reports whether a value stands between the ends, up to rounding.
@@ -92,38 +96,32 @@ func (f *Figure) Fit() bool {
 
 // reach sets the ends that are none: to those of the values, with a share of their extent added.
 func (a *Axis) reach(values extent, share float64) {
-	shown := values
-	switch {
-	case share == 0:
-	case a.Log:
-		logs := extent{math.Log10(values.low), math.Log10(values.high)}.padded(share)
-		shown = extent{math.Pow(10, logs.low), math.Pow(10, logs.high)}
-	default:
-		if shown = values.padded(share); values.low >= 0 { // room below 0 would say that values may lie there
-			shown.low = max(0, shown.low)
-		}
+	shown := extent{a.scaled(Number(values.low)), a.scaled(Number(values.high))}
+	if share > 0 {
+		shown = shown.padded(share)
+	}
+	if !a.Log && values.low >= 0 { // room below 0 would say that values may lie there
+		shown.low = max(0, shown.low)
 	}
 	if a.holds(a.Low) {
-		shown.low = float64(a.Low)
+		shown.low = a.scaled(a.Low)
 	}
 	fixed := a.holds(a.High)
 	if fixed {
-		shown.high = float64(a.High)
+		shown.high = a.scaled(a.High)
 	}
-	if shown.high <= shown.low || a.Log && math.Log10(shown.high) <= math.Log10(shown.low) { // an end beyond all values
-		span := max(1, math.Abs(shown.low)/10, math.Abs(shown.high)/10)
-		switch {
-		case a.Log && fixed:
-			shown.low = shown.high / 10
-		case a.Log:
-			shown.high = shown.low * 10
-		case fixed:
-			shown.low = shown.high - span
-		default:
-			shown.high = shown.low + span
-		}
+	beyond := max(1, math.Abs(shown.low)/10, math.Abs(shown.high)/10)
+	switch { // where an end was given beyond all values
+	case shown.high > shown.low:
+	case fixed:
+		shown.low = shown.high - beyond
+	default:
+		shown.high = shown.low + beyond
 	}
 	a.Low, a.High = Number(shown.low), Number(shown.high)
+	if a.Log {
+		a.Low, a.High = Number(math.Pow(10, shown.low)), Number(math.Pow(10, shown.high))
+	}
 }
 
 // tick is a place on an axis. Those without a label are smaller.
@@ -153,7 +151,7 @@ func (r ruler) ticks() []tick {
 		return r.densest(r.steps)
 	}
 	if r.High <= 1e6*r.Low { // beyond, nine ticks to a power are a smear
-		for _, t := range r.multiplesOfPowers(2, 3, 4, 5, 6, 7, 8, 9) {
+		for _, t := range r.powersOfTen(1, 2, 3, 4, 5, 6, 7, 8, 9) {
 			list = append(list, tick{at: t.at})
 		}
 	}
@@ -226,28 +224,20 @@ func (a *Axis) label(v, step float64) string {
 
 // powers yields ticks at 1, 2 and 5 times powers of ten, at fewer of them, and at fewer powers.
 func (r ruler) powers(yield func([]tick) bool) {
-	for _, mantissas := range [][]float64{{1, 2, 5}, {1, 3}, {1}} {
-		if !yield(r.multiplesOfPowers(mantissas...)) {
+	for _, mantissas := range [][]float64{{1, 2, 5}, {1, 3}} {
+		if !yield(r.powersOfTen(1, mantissas...)) {
 			return
 		}
 	}
-	whole := r.multiplesOfPowers(1)
-	for every := 2; ; every++ {
-		var list []tick
-		for i := 0; i < len(whole); i += every {
-			list = append(list, whole[i])
-		}
-		if !yield(list) {
-			return
-		}
+	for every := 1.0; yield(r.powersOfTen(every, 1)); every++ {
 	}
 }
 
-// multiplesOfPowers returns, in ascending order, the powers of ten times each of the mantissas.
-func (r ruler) multiplesOfPowers(mantissas ...float64) (list []tick) {
+// powersOfTen returns, in ascending order, each so manieth power of ten times each of the mantissas.
+func (r ruler) powersOfTen(every float64, mantissas ...float64) (list []tick) {
 	const slack = 1e-9 // ends that are such values themselves
 	low, high := float64(r.Low)*(1-slack), float64(r.High)*(1+slack)
-	for p := math.Floor(math.Log10(low)); p <= math.Log10(high); p++ {
+	for p := math.Floor(math.Log10(low)/every) * every; p <= math.Log10(high); p += every {
 		for _, m := range mantissas {
 			if v := m * math.Pow(10, p); v >= low && v <= high {
 				list = append(list, tick{Number(v), r.label(v, 0)})

@@ -5,7 +5,6 @@ import (
 	"html/template"
 	"math"
 	"slices"
-	"strings"
 )
 
 // Size is the size of a drawing, in its own units, with its class in the style sheet. A drawing is scaled to the width
@@ -64,7 +63,7 @@ type chart struct {
 	*Figure
 	size  Size
 	data  box // where the data is
-	layer [layers]strings.Builder
+	layer [layers]canvas
 	taken []box   // by names and rings
 	inked []point // of what names keep clear of
 }
@@ -76,13 +75,13 @@ func (f *Figure) chart(s Size) (template.HTML, box) {
 		c.drawAxes()
 	}
 	var bottom path
-	c.add(axes, element{class: "axis"}, bottom.line('M', point{c.data.left, c.data.bottom}, point{c.data.right, c.data.bottom}))
+	bottom.line('M', point{c.data.left, c.data.bottom}, point{c.data.right, c.data.bottom})
+	c.layer[axes].path(element{class: "axis"}, &bottom)
 	for i := range f.Curves {
 		c.drawCurve(i)
 	}
 	if !s.Bare {
-		c.drawGuides()
-		c.drawNames()
+		c.drawNotes()
 	}
 	if f.crowded() {
 		s.Class += " crowded"
@@ -90,11 +89,11 @@ func (f *Figure) chart(s Size) (template.HTML, box) {
 	if f.count(func(c *Curve) bool { return !c.Thin && !c.Apart && c.spreads(&f.Y) }) > mostBands {
 		s.Class += " faint"
 	}
-	content := ""
+	var whole canvas
 	for i := range c.layer {
-		content += c.layer[i].String()
+		whole.WriteString(c.layer[i].String())
 	}
-	return svg(s, f.Title, content), c.data
+	return whole.svg(s, f.Title), c.data
 }
 
 // count counts the curves of a kind.
@@ -109,9 +108,6 @@ func (f *Figure) count(kind func(*Curve) bool) (n int) {
 
 // crowded reports whether many curves are named.
 func (f *Figure) crowded() bool { return f.count(func(c *Curve) bool { return !c.Thin }) > crowdedFrom }
-
-// add adds a path to a layer.
-func (c *chart) add(layer int, e element, p *path) { c.layer[layer].WriteString(e.path(p)) }
 
 // x and y place values. Far values stay far, and lines to them are cut at the edge of the data.
 func (c *chart) x(v Number) float64 {
@@ -128,17 +124,14 @@ func (c *chart) at(x float64, y Number) point { return point{c.x(Number(x)), c.y
 
 // drawAxes leaves room for the axes' text, and draws them.
 func (c *chart) drawAxes() {
-	w, text := c.size.Width, &c.layer[axes]
+	w, back := c.size.Width, &c.layer[axes]
 	c.data = box{marginLeft, labelGap, w - marginRight, c.size.Height - labelHeight}
 	if c.Y.Title != "" {
 		c.data.top = titleHeight
-		text.WriteString(element{}.text("start", 1, textSize*0.8, fitted(c.Y.Title, w-2)))
+		back.text(element{}, "start", 1, textSize*0.8, fitted(c.Y.Title, w-2))
 	}
 	if c.X.Title != "" {
 		c.data.bottom -= labelHeight
-		defer func() {
-			text.WriteString(element{}.centred((c.data.left+c.data.right)/2, c.size.Height-4, w, c.X.Title))
-		}()
 	}
 	height := c.data.bottom - c.data.top
 	rows := ruler{&c.Y, height, max(rowGap, height/7), func(string) float64 { return 0 }, false}.ticks()
@@ -149,7 +142,7 @@ func (c *chart) drawAxes() {
 	for _, t := range rows {
 		if y := c.y(t.at); t.label != "" {
 			grid.line('M', point{c.data.left, y}, point{c.data.right, y})
-			text.WriteString(element{part: "n0"}.text("end", c.data.left-6, y+3.5, fitted(t.label, c.data.left-6)))
+			back.text(element{part: "n0"}, "end", c.data.left-6, y+3.5, fitted(t.label, c.data.left-6))
 		}
 	}
 	length := c.data.right - c.data.left
@@ -158,14 +151,15 @@ func (c *chart) drawAxes() {
 		x, long := c.x(t.at), 2.0
 		if t.label != "" {
 			long = 4
-			text.WriteString(element{}.centred(x, c.data.bottom+textSize*1.2, w, t.label))
+			back.centred(x, c.data.bottom+textSize*1.2, w, t.label)
 		}
 		if len(c.X.Names) == 0 {
 			marks.line('M', point{x, c.data.bottom}, point{x, c.data.bottom + long})
 		}
 	}
-	c.add(axes, element{class: "gridline", part: "h0"}, &grid)
-	c.add(axes, element{class: "axis"}, &marks)
+	back.path(element{class: "gridline", part: "h0"}, &grid)
+	back.path(element{class: "axis"}, &marks)
+	back.centred((c.data.left+c.data.right)/2, c.size.Height-4, w, c.X.Title)
 }
 
 // whole reports whether all x are whole numbers.
@@ -260,8 +254,8 @@ func (c *chart) drawCurve(i int) {
 			c.ink(at)
 		}
 	}
-	c.add(layer, curve.element("line"+look, 'l', i), &line)
-	c.add(front, curve.element("dots"+look, 'm', i), &marks)
+	c.layer[layer].path(curve.element("line"+look, 'l', i), &line)
+	c.layer[front].path(curve.element("dots"+look, 'm', i), &marks)
 	c.drawSpread(i)
 }
 
@@ -328,8 +322,8 @@ func (c *chart) drawSpread(i int) {
 			band.ring(ring...)
 		}
 	}
-	c.add(bands, curve.element("band", 'b', i), &band)
-	c.add(seeds, curve.element("whisker", 'w', i), &whiskers)
+	c.layer[bands].path(curve.element("band", 'b', i), &band)
+	c.layer[seeds].path(curve.element("whisker", 'w', i), &whiskers)
 }
 
 // drawBars draws a bar at each whole number, with a tooltip over the height of the chart.
@@ -349,7 +343,10 @@ func (c *chart) drawBars(curve *Curve) {
 		if v := curve.Y[k]; v > 0 {
 			bar.top = max(c.data.top, min(c.y(v), bar.top-1.5)) // keep it visible
 		}
-		fmt.Fprintf(&c.layer[lines], "<g><title>%s</title>%s%s</g>\n", title, element{class: "hit"}.rect(place, 0),
-			element{class: "bar", colour: curve.Colour}.rect(bar, min(2, pitch/6, (bar.bottom-bar.top)/2)))
+		front := &c.layer[lines]
+		front.WriteString("<g><title>" + title + "</title>")
+		front.rect(element{class: "hit"}, place, 0)
+		front.rect(element{class: "bar", colour: curve.Colour}, bar, min(2, pitch/6, (bar.bottom-bar.top)/2))
+		front.WriteString("</g>\n")
 	}
 }

@@ -306,7 +306,7 @@ func TestNamesKeepClearOfLinesOfOneAnotherAndOfTheEdge(t *testing.T) {
 	f.Marks = []Mark{{Name: "at the very edge", X: 100, Y: 10}}
 	c := &chart{Figure: f, size: half(), data: box{0, 0, 300, 200}}
 	c.drawCurve(0)
-	c.drawNames()
+	c.drawNotes()
 	if len(c.taken) != 7 { // a ring and six names
 		t.Fatalf("%d places are taken, want 7", len(c.taken))
 	}

@@ -1,7 +1,6 @@
 package figures
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -29,46 +28,47 @@ func (c *chart) ink(line ...point) {
 	}
 }
 
-// drawGuides draws the lines of the guides.
-func (c *chart) drawGuides() {
-	for i, g := range c.Guides {
-		var line path
-		if c.Y.shows(g.Y) {
-			line.line('M', point{c.data.left, c.y(g.Y)}, point{c.data.right, c.y(g.Y)})
-		} else if c.X.shows(g.X) {
-			line.line('M', point{c.x(g.X), c.data.bottom}, point{c.x(g.X), c.data.top})
-		}
-		c.add(guides, element{class: "guide", part: fmt.Sprint("g", i)}, &line)
-	}
-}
-
-// drawNames draws a ring at each mark, then writes the names of marks and guides where they cover least.
-func (c *chart) drawNames() {
+// drawNotes draws the lines of guides and a ring at each mark, and writes their names where they cover least.
+func (c *chart) drawNotes() {
 	const gap = 4
+	var shown []int
 	for i, m := range c.Marks {
 		if at := (point{c.x(m.X), c.y(m.Y)}); c.X.shows(m.X) && c.Y.shows(m.Y) {
 			var ring path
-			c.add(names, element{"ring", "ink", fmt.Sprint("r", i)}, ring.marker(0, ringRadius, at))
+			c.layer[names].path(element{"ring", "ink", fmt.Sprint("r", i)}, ring.marker(0, ringRadius, at))
 			c.taken = append(c.taken, box{at.x, at.y, at.x, at.y}.inset(-ringRadius))
+			shown = append(shown, i)
 		}
 	}
-	for i, m := range c.Marks {
-		if c.X.shows(m.X) && c.Y.shows(m.Y) {
-			c.name(m.Name, element{"", "ink", fmt.Sprint("r", i)}, beside(point{c.x(m.X), c.y(m.Y)}, ringRadius+3))
-		}
+	for _, i := range shown {
+		m := &c.Marks[i]
+		c.name(m.Name, element{"", "ink", fmt.Sprint("r", i)}, beside(point{c.x(m.X), c.y(m.Y)}, ringRadius+3))
 	}
 	for i, g := range c.Guides {
+		part, d := fmt.Sprint("g", i), c.data
+		x, y := c.x(g.X), c.y(g.Y)
+		level := c.Y.shows(g.Y)
+		if !level && !c.X.shows(g.X) {
+			continue
+		}
 		var places []placement
 		for _, share := range [5]float64{1, 0, 0.75, 0.5, 0.25} {
-			if c.Y.shows(g.Y) {
-				x, y := c.data.left+gap+share*(c.data.right-c.data.left-2*gap), c.y(g.Y)
+			if level {
+				x = d.left + gap + share*(d.right-d.left-2*gap)
 				places = append(places, placement{x, y - gap, share, 1}, placement{x, y + gap, share, 0})
-			} else if c.X.shows(g.X) {
-				x, y := c.x(g.X), c.data.bottom-gap-share*(c.data.bottom-c.data.top-2*gap)
+			} else {
+				y = d.bottom - gap - share*(d.bottom-d.top-2*gap)
 				places = append(places, placement{x + gap, y, 0, 1 - share}, placement{x - gap, y, 1, 1 - share})
 			}
 		}
-		c.name(g.Name, element{part: fmt.Sprint("g", i)}, places)
+		from, to := point{x, d.bottom}, point{x, d.top}
+		if level {
+			from, to = point{d.left, y}, point{d.right, y}
+		}
+		var line path
+		line.line('M', from, to)
+		c.layer[guides].path(element{class: "guide", part: part}, &line)
+		c.name(g.Name, element{part: part}, places)
 	}
 }
 
@@ -92,20 +92,26 @@ func (c *chart) name(name string, e element, places []placement) {
 	}
 	wide, least := width(name), math.Inf(1)
 	var best box
-	anchor := ""
+	var at placement
 	for _, p := range places {
 		left, top := p.x-p.left*wide, p.y-p.above*textSize
 		b := box{left, top, left + wide, top + textSize}
 		if cost := c.cost(b); cost < least {
-			best, least, anchor = b, cost, map[float64]string{0: "start", 1: "end"}[p.left]
+			best, least, at = b, cost, p
 		}
 	}
 	best.left = max(c.data.left, min(c.data.right-wide, best.left))
 	best.top = max(c.data.top, min(c.data.bottom-textSize, best.top))
 	best.right, best.bottom = best.left+wide, best.top+textSize
 	c.taken = append(c.taken, best)
-	x := map[string]float64{"start": best.left, "": (best.left + best.right) / 2, "end": best.right}[anchor]
-	c.layer[names].WriteString(e.text(cmp.Or(anchor, "middle"), x, best.bottom-textSize*0.2, name))
+	anchor, x := "middle", best.left+wide/2
+	switch at.left {
+	case 0:
+		anchor, x = "start", best.left
+	case 1:
+		anchor, x = "end", best.right
+	}
+	c.layer[names].text(e, anchor, x, best.bottom-textSize*0.2, name)
 }
 
 // cost rates a box for a name. Leaving the data is worst, covering another name is bad, and covering lines costs by
@@ -147,14 +153,13 @@ func (f *Figure) beyond() string {
 	if n > 0 {
 		outside = append(outside, words.Plural(n, "point"))
 	}
-	for _, m := range f.Marks {
+	notes := slices.Clone(f.Marks)
+	for _, g := range f.Guides {
+		notes = append(notes, Mark{Name: g.Name, X: g.X, Y: g.Y})
+	}
+	for _, m := range notes {
 		if out(m.X, m.Y) {
 			outside = append(outside, oneLine(m.Name))
-		}
-	}
-	for _, g := range f.Guides {
-		if out(g.X, g.Y) {
-			outside = append(outside, oneLine(g.Name))
 		}
 	}
 	if len(outside) == 0 {

@@ -14,15 +14,6 @@ type Key struct {
 	Arm    string // that the entry hides and shows; empty: none
 }
 
-// iconHeight is the height of the pieces.
-const iconHeight = 11
-
-// icon returns a piece of a drawing for a line of text. Screen readers skip it, and read its name.
-func icon(width float64, content string) template.HTML {
-	return template.HTML(fmt.Sprintf(`<svg class="chart icon" viewBox="0 0 %g %g" width="%[1]g" height="%[2]g" `+
-		`aria-hidden="true">%[3]s</svg>`, width, float64(iconHeight), content))
-}
-
 // Legend names what a chart shows. Thin curves have one entry together, unless nothing else has their colour.
 func (f *Figure) Legend() (keys []Key) {
 	var shows struct{ thin, band, whisker, computed, measured bool }
@@ -53,21 +44,24 @@ func (f *Figure) Legend() (keys []Key) {
 			shows.band, shows.whisker = shows.band || !c.Apart, shows.whisker || c.Apart
 		}
 	}
-	if shows.thin {
-		keys = append(keys, Key{Icon: `<i class="key fine"></i>`, Name: oneLine(cmp.Or(f.Seeds, "one seed"))})
-	}
-	var spread template.HTML
+	spread := template.HTML("")
 	if shows.band {
 		spread += `<i class="key band"></i>`
 	}
 	if shows.whisker {
 		spread += `<i class="key whisker"></i>`
 	}
-	if spread != "" {
-		keys = append(keys, Key{Icon: spread, Name: "spread"})
-	}
-	if shows.computed && shows.measured {
-		keys = append(keys, Key{Icon: `<i class="key computed"></i>`, Name: "computed"})
+	for _, one := range []struct {
+		shown bool
+		key   Key
+	}{
+		{shows.thin, Key{Icon: `<i class="key fine"></i>`, Name: oneLine(cmp.Or(f.Seeds, "one seed"))}},
+		{spread != "", Key{Icon: spread, Name: "spread"}},
+		{shows.computed && shows.measured, Key{Icon: `<i class="key computed"></i>`, Name: "computed"}},
+	} {
+		if one.shown {
+			keys = append(keys, one.key)
+		}
 	}
 	return keys
 }
@@ -95,6 +89,8 @@ func (c *Curve) icon(marked bool) template.HTML {
 	if marked || c.Apart {
 		marks.marker(c.Shape, 3.1, point{wide / 2, middle})
 	}
-	return icon(wide, element{class: "line" + c.look(), colour: c.Colour}.path(&line)+
-		element{class: "dots" + c.look(), colour: c.Colour}.path(&marks))
+	var piece canvas
+	piece.path(element{class: "line" + c.look(), colour: c.Colour}, &line)
+	piece.path(element{class: "dots" + c.look(), colour: c.Colour}, &marks)
+	return piece.icon(wide)
 }

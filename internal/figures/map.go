@@ -5,7 +5,6 @@ import (
 	"html/template"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/reprise-rl/reprise/internal/words"
 )
@@ -98,13 +97,13 @@ func (m *heatMap) svg() template.HTML {
 	if m.width > halfWidth {
 		s.Class = "map broad" // scrolls sideways on a narrow screen
 	}
-	var text strings.Builder
+	var text, all canvas
 	var fills [heatLevels]path
 	var empty path
-	text.WriteString(element{}.text("start", 1, textSize*0.8, fitted(m.Y.Title, m.width-2)))
+	text.text(element{}, "start", 1, textSize*0.8, fitted(m.Y.Title, m.width-2))
 	for i, row := range m.Cells.Values {
 		if every := int(1 + textSize*1.3/m.row); i%every == 0 {
-			text.WriteString(element{}.text("end", m.left-6, m.at(0, i).bottom-m.row/2+3.5, fitted(m.Cells.Rows[i], m.left-8)))
+			text.text(element{}, "end", m.left-6, m.at(0, i).bottom-m.row/2+3.5, fitted(m.Cells.Rows[i], m.left-8))
 		}
 		for j, v := range row {
 			b, level := m.at(j, i), m.level(v)
@@ -120,28 +119,27 @@ func (m *heatMap) svg() template.HTML {
 				fills[level].box(b.inset(0.2))
 			}
 			if m.filled {
-				text.WriteString(element{colour: colour}.text("middle", (b.left+b.right)/2, (b.top+b.bottom)/2+3.5, label))
+				text.text(element{colour: colour}, "middle", (b.left+b.right)/2, (b.top+b.bottom)/2+3.5, label)
 			}
 		}
 	}
 	for i, name := range m.Cells.Columns {
 		if i%m.every == 0 {
-			middle := m.left + m.cell*(float64(i)+0.5)
-			text.WriteString(element{}.centred(middle, s.Height-mapFoot+textSize*1.1, m.width, name))
+			text.centred(m.left+m.cell*(float64(i)+0.5), s.Height-mapFoot+textSize*1.1, m.width, name)
 		}
 	}
-	middle := m.left + m.cell*float64(len(m.Cells.Columns))/2
-	text.WriteString(element{}.centred(middle, s.Height-3, m.width, m.X.Title))
+	text.centred(m.left+m.cell*float64(len(m.Cells.Columns))/2, s.Height-3, m.width, m.X.Title)
 	for i, mark := range m.Marks {
 		if x, y := int(mark.X), int(mark.Y); min(x, y) >= 0 && x < len(m.Cells.Columns) && y < len(m.Cells.Rows) {
-			text.WriteString(frame(m.at(x, y), i, m.nth(i)))
+			text.frame(m.at(x, y), i, m.nth(i))
 		}
 	}
-	cells := element{class: "gridline"}.path(&empty)
+	all.path(element{class: "gridline"}, &empty)
 	for level := range fills {
-		cells += element{class: "cell", colour: fmt.Sprint("heat-", level)}.path(&fills[level])
+		all.path(element{class: "cell", colour: fmt.Sprint("heat-", level)}, &fills[level])
 	}
-	return svg(s, m.Title, cells+text.String())
+	all.WriteString(text.String())
+	return all.svg(s, m.Title)
 }
 
 // rank has colours go by rank if half of the values lie within a sixth of their range at one end.
@@ -185,9 +183,9 @@ func (m *heatMap) nth(i int) int {
 }
 
 // frame frames a box for the i-th mark, inside the frames of n others. No frame is blue.
-func frame(b box, i, n int) string {
+func (c *canvas) frame(b box, i, n int) {
 	var edge path
-	return element{class: "frame", colour: Arms()[i%4*2]}.path(edge.box(b.inset(1.2 + 3*float64(n))))
+	c.path(element{class: "frame", colour: Arms()[i%4*2]}, edge.box(b.inset(1.2+3*float64(n))))
 }
 
 // legend explains the colours and the frames.
@@ -208,17 +206,19 @@ func (m *heatMap) legend() []Key {
 		}
 		key.Name += ", the stronger the better"
 		const wide = 7
-		ramp := ""
+		var ramp canvas
 		for level := range heatLevels {
 			var fill path
-			fill.box(box{wide * float64(level), 0, wide * float64(level+1), iconHeight})
-			ramp += element{class: "cell", colour: fmt.Sprint("heat-", level)}.path(&fill)
+			fill.box(box{float64(wide * level), 0, float64(wide * (level + 1)), iconHeight})
+			ramp.path(element{class: "cell", colour: fmt.Sprint("heat-", level)}, &fill)
 		}
-		key.Icon = icon(wide*heatLevels, ramp)
+		key.Icon = ramp.icon(wide * heatLevels)
 	}
 	keys := []Key{key}
 	for i, mark := range m.Marks {
-		keys = append(keys, Key{Icon: icon(18, frame(box{1, 0, 17, iconHeight}, i, 0)), Name: oneLine(mark.Name)})
+		var piece canvas
+		piece.frame(box{1, 0, 17, iconHeight}, i, 0)
+		keys = append(keys, Key{Icon: piece.icon(18), Name: oneLine(mark.Name)})
 	}
 	return keys
 }

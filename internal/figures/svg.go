@@ -188,56 +188,68 @@ func (p *path) marker(shape int, size float64, at point) *path {
 // element is a part of a drawing: its class, its colour as a variable of the style sheet, and its data-p.
 type element struct{ class, colour, part string }
 
-func (e element) open(tag string) string {
-	text := "<" + tag
+// canvas is the content of a drawing.
+type canvas struct{ strings.Builder }
+
+func (c *canvas) open(tag string, e element) {
+	c.WriteString("<" + tag)
 	if e.class != "" {
-		text += ` class="` + e.class + `"`
+		c.WriteString(` class="` + e.class + `"`)
 	}
 	if e.colour != "" {
-		text += ` color="var(--` + e.colour + `)"`
+		c.WriteString(` color="var(--` + e.colour + `)"`)
 	}
 	if e.part != "" {
-		text += ` data-p="` + e.part + `"`
+		c.WriteString(` data-p="` + e.part + `"`)
 	}
-	return text
 }
 
 // path writes a path, nothing if it is empty.
-func (e element) path(p *path) string {
-	if p.Len() == 0 {
-		return ""
+func (c *canvas) path(e element, p *path) {
+	if p.Len() > 0 {
+		c.open("path", e)
+		c.WriteString(` d="` + p.String() + `"/>` + "\n")
 	}
-	return e.open("path") + ` d="` + p.String() + `"/>` + "\n"
 }
 
 // rect writes a rectangle with round corners.
-func (e element) rect(b box, radius float64) string {
-	return fmt.Sprintf(`%s x="%s" y="%s" width="%s" height="%s" rx="%s"/>`, e.open("rect"), tenths(b.left), tenths(b.top),
+func (c *canvas) rect(e element, b box, radius float64) {
+	c.open("rect", e)
+	fmt.Fprintf(c, ` x="%s" y="%s" width="%s" height="%s" rx="%s"/>`, tenths(b.left), tenths(b.top),
 		tenths(b.right-b.left), tenths(b.bottom-b.top), tenths(radius))
 }
 
 // text writes text with its start, middle or end at a point.
-func (e element) text(anchor string, x, y float64, text string) string {
-	if text == "" {
-		return ""
+func (c *canvas) text(e element, anchor string, x, y float64, text string) {
+	if text != "" {
+		c.open("text", e)
+		fmt.Fprintf(c, ` text-anchor="%s" x="%s" y="%s">%s</text>`+"\n", anchor, tenths(x), tenths(y),
+			template.HTMLEscapeString(text))
 	}
-	return fmt.Sprintf("%s text-anchor=\"%s\" x=\"%s\" y=\"%s\">%s</text>\n", e.open("text"), anchor, tenths(x), tenths(y),
-		template.HTMLEscapeString(text))
 }
 
-// centred writes text about a place, moved and cut so that it stays between 0 and a width.
-func (e element) centred(x, y, most float64, text string) string {
+// centred writes muted text about a place, moved and cut so that it stays between 0 and a width.
+func (c *canvas) centred(x, y, most float64, text string) {
 	text = fitted(text, most)
 	half := width(text) / 2
-	return e.text("middle", max(half, min(most-half, x)), y, text)
+	c.text(element{}, "middle", max(half, min(most-half, x)), y, text)
 }
 
-// svg returns a drawing for the page, with a title for screen readers.
-func svg(s Size, title, content string) template.HTML {
+// svg returns the drawing for the page, with a title for screen readers.
+func (c *canvas) svg(s Size, title string) template.HTML {
 	stretch := ""
 	if s.Bare {
 		stretch = ` preserveAspectRatio="none"`
 	}
 	return template.HTML(fmt.Sprintf(`<svg class="chart %s" viewBox="0 0 %g %g"%s role="img"><title>%s</title>`+
-		"\n%s</svg>", s.Class, s.Width, s.Height, stretch, template.HTMLEscapeString(oneLine(title)), content))
+		"\n%s</svg>", s.Class, s.Width, s.Height, stretch, template.HTMLEscapeString(oneLine(title)), c.String()))
+}
+
+// iconHeight is the height of drawings for a line of text.
+const iconHeight = 11
+
+// icon returns a drawing for a line of text. Screen readers skip it, and read its name.
+func (c *canvas) icon(width float64) template.HTML {
+	return template.HTML(fmt.Sprintf(`<svg class="chart icon" viewBox="0 0 %g %d" width="%[1]g" height="%[2]d" `+
+		`aria-hidden="true">%[3]s</svg>`, width, iconHeight, c.String()))
 }

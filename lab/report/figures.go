@@ -198,26 +198,17 @@ func armsOf(curves []results.Curve) []string {
 // noisy reports whether a curve is long and turns at many of its points, so that smoothing helps to see where it goes.
 func noisy(curves []results.Curve) bool {
 	const long = 40
-	for _, c := range curves {
-		turns, known, before, step := 0, 0, math.NaN(), 0.0
-		for _, at := range c.At {
-			y := at.Y.Float()
-			if math.IsNaN(y) {
-				continue
+	return slices.ContainsFunc(curves, func(c results.Curve) bool {
+		known := valuesOf(c.At)
+		turns, n := 0, len(known)
+		ys := slices.Compact(known)
+		for i := 2; i < len(ys); i++ {
+			if (ys[i-1] > ys[i-2]) != (ys[i] > ys[i-1]) {
+				turns++
 			}
-			known++
-			if s := y - before; s*step < 0 {
-				turns, step = turns+1, s
-			} else if s != 0 && !math.IsNaN(s) {
-				step = s
-			}
-			before = y
 		}
-		if !c.Points && known >= long && 3*turns > known {
-			return true
-		}
-	}
-	return false
+		return !c.Points && n >= long && 3*turns > n
+	})
 }
 
 // oneLine returns text without line breaks, for names in plots.

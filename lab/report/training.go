@@ -17,31 +17,34 @@ type metric struct {
 	title string
 	unit  string
 	of    func(*results.Update) results.Number
-	when  func([]*arm) bool // it is shown, and not missed otherwise; nil: always
+	rare  bool // not every run measures it
 }
 
 // commonMetrics returns the metrics of the training section in order.
 func commonMetrics() []metric {
 	return []metric{
-		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }, nil},
-		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }, nil},
+		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }, false},
+		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }, false},
 		{"Response length", "tokens, batch mean", func(u *results.Update) results.Number { return u.ResponseLength },
-			nil},
-		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }, nil},
-		{"D2(π‖b) = −ln(ESS/n)", "nats, by token", func(u *results.Update) results.Number { return u.D2 },
-			some(func(u *results.Update) bool { return u.D2.Known() })},
-		{"Effective sample size", "ESS/n by token", func(u *results.Update) results.Number { return u.ESS }, nil},
+			false},
+		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }, false},
+		{"D2(π‖b) = −ln(ESS/n)", "nats, by token", func(u *results.Update) results.Number { return u.D2 }, true},
+		{"Effective sample size", "ESS/n by token", func(u *results.Update) results.Number { return u.ESS }, false},
 		{"ESS by rollout", "ESS/n, ratio exp(mean log)", func(u *results.Update) results.Number { return u.ESSRollout },
-			some(func(u *results.Update) bool { return u.ESSRollout.Known() })},
-		{"Clip fraction", "share of tokens", func(u *results.Update) results.Number { return u.ClipFraction }, nil},
-		{"Staleness", "versions, batch mean", func(u *results.Update) results.Number { return u.StalenessMean }, nil},
-		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }, nil},
+			true},
+		{"Clip fraction", "share of tokens", func(u *results.Update) results.Number { return u.ClipFraction }, false},
+		{"Staleness", "versions, batch mean", func(u *results.Update) results.Number { return u.StalenessMean }, false},
+		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }, false},
 		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance },
-			nil},
-		{"Mean |advantage|", "of the batch", func(u *results.Update) results.Number { return u.MeanAbsAdvantage },
-			some(func(u *results.Update) bool { return u.MeanAbsAdvantage.Known() })},
-		{"Improvement: lower bound", "of reward, scaled to [0, 1]", other(bound), some(known(bound))},
-		{"Improvement: true change", "of reward, scaled to [0, 1]", other(change), some(known(change))},
+			false},
+		{"Mean |advantage|", "of the batch", func(u *results.Update) results.Number { return u.MeanAbsAdvantage }, true},
+		{"Improvement: lower bound", "of reward, scaled to [0, 1]", other(bound), true},
+		{"Improvement: true change", "of reward, scaled to [0, 1]", other(change), true},
+		// of episodes of several turns
+		{"Turns", "mean of new episodes", func(u *results.Update) results.Number { return u.Turns }, true},
+		{"Success", "share of new episodes", func(u *results.Update) results.Number { return u.Success }, true},
+		{"Invalid turns", "share of turns that were no action",
+			func(u *results.Update) results.Number { return u.Invalid }, true},
 	}
 }
 
@@ -56,19 +59,13 @@ func other(name string) func(*results.Update) results.Number {
 	return func(u *results.Update) results.Number { return u.Other[name] }
 }
 
-// known returns whether an update has an objective-specific metric.
-func known(name string) func(*results.Update) bool {
-	return func(u *results.Update) bool { return u.Other[name].Known() }
-}
-
 // furtherMetrics returns the remaining objective-specific metrics by name.
-func furtherMetrics(arms []*arm) []metric {
-	var list []metric
-	names := map[string]bool{}
+func furtherMetrics(arms []*arm) (list []metric) {
+	names := make(map[string]bool)
 	for _, side := range arms {
 		for _, run := range side.runs {
-			for i := range run.Updates {
-				for name := range run.Updates[i].Other {
+			for _, u := range run.Updates {
+				for name := range u.Other {
 					names[name] = true
 				}
 			}
@@ -77,72 +74,48 @@ func furtherMetrics(arms []*arm) []metric {
 	delete(names, bound)
 	delete(names, change)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		list = append(list, metric{name, "as in metrics.jsonl", other(name), nil})
+		list = append(list, metric{name, "as in metrics.jsonl", other(name), true})
 	}
 	return list
 }
 
-// samplingMetrics returns the metrics of sampling, each with the condition under which it is shown.
-func samplingMetrics() []metric {
-	weighted := some(func(u *results.Update) bool { return u.WeightMin.Float() < 1 })
-	return []metric{
-		{"Importance weights, mean", "of the batch, its largest 1",
-			func(u *results.Update) results.Number { return u.WeightMean }, weighted},
-		{"Importance weights, least", "of the batch, its largest 1",
-			func(u *results.Update) results.Number { return u.WeightMin }, weighted},
-		{"ESS of the weights", "ESS/n", func(u *results.Update) results.Number { return u.WeightESS }, weighted},
-		{"Never drawn", "share of rollouts held", func(u *results.Update) results.Number { return u.NeverDrawn },
-			some(func(u *results.Update) bool { return u.NeverDrawn.Known() })},
-		{"Fresh share", "of the batch", func(u *results.Update) results.Number { return u.FreshShare },
-			some(func(u *results.Update) bool { return u.FreshShare.Float() > 0 })},
-		{"Age decay τ", "versions", func(u *results.Update) results.Number { return u.AgeDecay }, decayMoves},
+// samplingMetrics returns the metrics of sampling that say something of these arms.
+func samplingMetrics(arms []*arm) (list []metric) {
+	weighted, fresh, moves := false, false, false
+	for _, side := range arms {
+		for _, run := range side.runs {
+			tau := run.Final(func(u *results.Update) results.Number { return u.AgeDecay })
+			for i := range run.Updates {
+				u := &run.Updates[i]
+				weighted = weighted || u.WeightMin.Float() < 1
+				fresh = fresh || u.FreshShare.Float() > 0
+				moves = moves || u.AgeDecay.Known() && u.AgeDecay != tau // it follows a target ESS
+			}
+		}
 	}
+	add := func(is bool, title, unit string, of func(*results.Update) results.Number) {
+		if is {
+			list = append(list, metric{title, unit, of, true})
+		}
+	}
+	add(weighted, "Importance weights, mean", "of the batch, its largest 1",
+		func(u *results.Update) results.Number { return u.WeightMean })
+	add(weighted, "Importance weights, least", "of the batch, its largest 1",
+		func(u *results.Update) results.Number { return u.WeightMin })
+	add(weighted, "ESS of the weights", "ESS/n", func(u *results.Update) results.Number { return u.WeightESS })
+	add(true, "Never drawn", "share of rollouts held", func(u *results.Update) results.Number { return u.NeverDrawn })
+	add(fresh, "Fresh share", "of the batch", func(u *results.Update) results.Number { return u.FreshShare })
+	add(moves, "Age decay τ", "versions", func(u *results.Update) results.Number { return u.AgeDecay })
+	return list
 }
 
 // promptMetrics returns the metrics of prompt replay.
 func promptMetrics() []metric {
-	held := func(u *results.Update) results.Number { return u.PromptsHeld }
-	replayed := func(u *results.Update) results.Number { return u.PromptShare }
 	return []metric{
-		{"Prompts held", "by prompt replay", held, some(func(u *results.Update) bool { return u.PromptsHeld.Known() })},
-		{"Replayed prompts", "share of new groups", replayed,
-			some(func(u *results.Update) bool { return u.PromptShare.Known() })},
+		{"Prompts held", "by prompt replay", func(u *results.Update) results.Number { return u.PromptsHeld }, true},
+		{"Replayed prompts", "share of new groups", func(u *results.Update) results.Number { return u.PromptShare },
+			true},
 	}
-}
-
-// episodeMetrics returns the metrics of episodes of several turns.
-func episodeMetrics() []metric {
-	seen := some(func(u *results.Update) bool { return u.Turns.Known() })
-	return []metric{
-		{"Turns", "mean of new episodes", func(u *results.Update) results.Number { return u.Turns }, seen},
-		{"Success", "share of new episodes", func(u *results.Update) results.Number { return u.Success }, seen},
-		{"Invalid turns", "share of turns that were no action",
-			func(u *results.Update) results.Number { return u.Invalid }, seen},
-	}
-}
-
-// some returns a condition on arms: that any of their updates meets a condition.
-func some(is func(*results.Update) bool) func([]*arm) bool {
-	return func(arms []*arm) bool {
-		return slices.ContainsFunc(arms, func(a *arm) bool {
-			return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
-				return slices.ContainsFunc(r.Updates, func(u results.Update) bool { return is(&u) })
-			})
-		})
-	}
-}
-
-// decayMoves reports whether tau changed in some run, as it does when it follows a target ESS.
-func decayMoves(arms []*arm) bool {
-	return slices.ContainsFunc(arms, func(a *arm) bool {
-		return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
-			first := r.Final(func(u *results.Update) results.Number { return u.AgeDecay })
-			return slices.ContainsFunc(r.Updates, func(u results.Update) bool {
-				return u.AgeDecay.Known() &&
-					u.AgeDecay != first
-			})
-		})
-	})
 }
 
 // lineBudget is the number of points shared by all lines of a training chart. It bounds the size of pages with many
@@ -155,12 +128,9 @@ const thickBudget = 126
 // trainingFigures draws every measured metric, and names the unmeasured ones that are normally shown.
 func trainingFigures(arms []*arm, metrics []metric) (figures []results.Figure, missing []string) {
 	for _, m := range metrics {
-		if m.when != nil && !m.when(arms) {
-			continue
-		}
 		if f, ok := m.figure(arms); ok {
 			figures = append(figures, f)
-		} else if m.when == nil {
+		} else if !m.rare {
 			missing = append(missing, strings.ToLower(m.title))
 		}
 	}
@@ -210,7 +180,7 @@ func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 // trainingSection draws the metrics of all updates.
 func trainingSection(arms []*arm) section {
 	s := section{ID: "training", Title: "Training"}
-	figures, missing := trainingFigures(arms, append(commonMetrics(), episodeMetrics()...))
+	figures, missing := trainingFigures(arms, commonMetrics())
 	if len(figures) == 0 {
 		s.Text = []string{"No update was made."}
 		return s
@@ -332,13 +302,15 @@ func thin(points []results.Point, limit int) []results.Point {
 		from, to := s*len(points)/stretches, (s+1)*len(points)/stretches
 		low, high, gap := from, from, -1
 		for i := from; i < to; i++ {
-			switch y := points[i].Y.Float(); {
-			case math.IsNaN(y):
+			y := points[i].Y.Float()
+			if math.IsNaN(y) {
 				gap = i
-			case !(points[low].Y.Float() <= y): // NaN is lower and higher than any
+				continue
+			}
+			if !(points[low].Y.Float() <= y) { // NaN is above and below any
 				low = i
 			}
-			if y := points[i].Y.Float(); !math.IsNaN(y) && !(points[high].Y.Float() >= y) {
+			if !(points[high].Y.Float() >= y) {
 				high = i
 			}
 		}

@@ -85,8 +85,20 @@ func (b bucket) about() string {
 	return words.Thousands(b.from) + " to " + words.Thousands(b.to)
 }
 
-// bucketsOf divides a histogram into equal ranges whose width is 1, 2 or 5 times a power of ten. They end at the 99%
-// quantile, so that outliers do not flatten the rest; the last bucket takes the outliers.
+// bucketsTo divides [0, last] into at most maxBars ranges whose width is 1, 2 or 5 times a power of ten.
+func bucketsTo(last int64) (list []bucket, width int64) {
+	width = 1
+	for i := 0; last/width >= maxBars-1; i++ {
+		width = []int64{2, 5, 10}[i%3] * int64(math.Pow(10, float64(i/3)))
+	}
+	for from := int64(0); from <= last; from += width {
+		list = append(list, bucket{from: from, to: from + width - 1})
+	}
+	return list, width
+}
+
+// bucketsOf divides a histogram into equal ranges. They end at the 99% quantile, so that outliers do not flatten the
+// rest; the last bucket takes the outliers.
 func bucketsOf(h *rollout.Histogram) []bucket {
 	if h.Count() == 0 {
 		return nil
@@ -95,15 +107,11 @@ func bucketsOf(h *rollout.Histogram) []bucket {
 	if h.Max() < maxBars {
 		last = h.Max()
 	}
-	step := stepTo(last)
-	list := make([]bucket, last/step+1)
-	for i := range list {
-		list[i] = bucket{from: int64(i) * step, to: int64(i+1)*step - 1}
-	}
-	end := int64(len(list)) * step
+	list, width := bucketsTo(last)
+	end := int64(len(list)) * width
 	for _, b := range h.Bins() {
 		if b.Value < end {
-			list[b.Value/step].n += b.Count
+			list[b.Value/width].n += b.Count
 			continue
 		}
 		if list[len(list)-1].to >= 0 {
@@ -112,15 +120,6 @@ func bucketsOf(h *rollout.Histogram) []bucket {
 		list[len(list)-1].n += b.Count
 	}
 	return list
-}
-
-// stepTo returns the width of ranges that divide [0, last] into at most maxBars.
-func stepTo(last int64) int64 {
-	step := int64(1)
-	for i := 0; last/step >= maxBars-1; i++ {
-		step = []int64{2, 5, 10}[i%3] * int64(math.Pow(10, float64(i/3)))
-	}
-	return step
 }
 
 // histogramBars returns a histogram's buckets as bars, with the unit of the values and the name of the things counted.
@@ -137,60 +136,52 @@ func histogramBars(h *rollout.Histogram, unit, things string) []bar {
 }
 
 // priorityBars returns the probability of a draw by age.
-func priorityBars(shares []replay.AgeShare) []bar {
+func priorityBars(shares []replay.AgeShare) (list []bar) {
 	if len(shares) == 0 {
 		return nil
 	}
-	last := int64(shares[len(shares)-1].Age)
-	step := stepTo(last)
+	buckets, width := bucketsTo(int64(shares[len(shares)-1].Age))
 	type group struct{ probability, base, units float64 }
-	groups := make([]group, last/step+1)
+	groups := make([]group, len(buckets))
 	for _, s := range shares {
-		g := &groups[int64(s.Age)/step]
+		g := &groups[int64(s.Age)/width]
 		g.probability += s.Probability
 		g.base += s.Base * float64(s.Units)
 		g.units += float64(s.Units)
 	}
-	var list []bar
 	for i, g := range groups {
-		b := bucket{from: int64(i) * step, to: int64(i+1)*step - 1}
-		list = append(list, bar{
-			label: b.label(), value: g.probability,
-			about: fmt.Sprintf("age %s: %s of the draws, among %s with a mean priority base of %s", b.about(),
-				percent(g.probability), words.Plural(uint64(g.units), "unit"), words.Amount(ratio(g.base, g.units))),
-		})
+		list = append(list, bar{label: buckets[i].label(), value: g.probability,
+			about: fmt.Sprintf("age %s: %s of the draws, among %s with a mean priority base of %s", buckets[i].about(),
+				percent(g.probability), words.Plural(uint64(g.units), "unit"), words.Amount(ratio(g.base, g.units)))})
 	}
 	return list
 }
 
 // essBars returns the effective sample size by age. Ages without a report have a bar of height 0.
-func essBars(list []replay.AgeESS) []bar {
-	if len(list) == 0 {
+func essBars(reports []replay.AgeESS) (list []bar) {
+	if len(reports) == 0 {
 		return nil
 	}
-	last := int64(list[len(list)-1].Last)
-	step := stepTo(last)
+	buckets, width := bucketsTo(int64(reports[len(reports)-1].Last))
 	type group struct{ ess, tokens float64 }
-	groups := make([]group, last/step+1)
-	for _, a := range list {
+	groups := make([]group, len(buckets))
+	for _, a := range reports {
 		for age := int64(a.First); age <= int64(a.Last); age++ { // spread a range of ages evenly
-			g := &groups[age/step]
+			g := &groups[age/width]
 			tokens := a.Tokens / float64(a.Last-a.First+1)
 			g.ess += a.ESS * tokens
 			g.tokens += tokens
 		}
 	}
-	var bars []bar
 	for i, g := range groups {
-		b := bucket{from: int64(i) * step, to: int64(i+1)*step - 1}
-		about := fmt.Sprintf("age %s: no report", b.about())
+		about := fmt.Sprintf("age %s: no report", buckets[i].about())
 		if g.tokens > 0 {
-			about = fmt.Sprintf("age %s: %s of the tokens count, measured on %s", b.about(), percent(g.ess/g.tokens),
-				words.Amount(g.tokens))
+			about = fmt.Sprintf("age %s: %s of the tokens count, measured on %s", buckets[i].about(),
+				percent(g.ess/g.tokens), words.Amount(g.tokens))
 		}
-		bars = append(bars, bar{label: b.label(), value: ratio(g.ess, g.tokens), about: about})
+		list = append(list, bar{label: buckets[i].label(), value: ratio(g.ess, g.tokens), about: about})
 	}
-	return bars
+	return list
 }
 
 // meanESS returns the effective sample size over all ages, as a share in (0, 1], or 0 if nothing was reported.
