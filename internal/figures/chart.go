@@ -22,6 +22,7 @@ const (
 	titleHeight = textSize * 1.9
 	labelHeight = textSize * 1.5
 	labelGap    = 12.0
+	columnGap   = 40.0
 	rowGap      = 24.0
 )
 
@@ -146,8 +147,12 @@ func (c *chart) drawAxes() {
 		}
 	}
 	length := c.data.right - c.data.left
-	for _, t := range (ruler{&c.X, length, max(labelGap, length/10),
-		func(label string) float64 { return width(label) + labelGap }, c.whole()}).ticks() {
+	columns := ruler{&c.X, length, max(columnGap, length/10),
+		func(label string) float64 { return width(label) + labelGap }, c.whole()}
+	if len(c.X.Names) > 0 {
+		columns.least = 0
+	}
+	for _, t := range columns.ticks() {
 		x, long := c.x(t.at), 2.0
 		if t.label != "" {
 			long = 4
@@ -200,14 +205,12 @@ func (f *Figure) known(c *Curve, k int) bool { return f.X.holds(Number(c.X[k])) 
 
 // runs splits the numbers below n where they are not known.
 func runs(n int, known func(int) bool) (list [][]int) {
-	open := false
 	for k := range n {
 		if !known(k) {
-			open = false
 			continue
 		}
-		if !open {
-			list, open = append(list, nil), true
+		if k == 0 || !known(k-1) {
+			list = append(list, nil)
 		}
 		list[len(list)-1] = append(list[len(list)-1], k)
 	}

@@ -1,15 +1,15 @@
 // Package figures draws the charts of HTML pages, and makes them interactive.
 //
-// A [Figure] describes a chart: axes, curves with their spread, bars, guides and marks; or a map of cells. [Figure.Draw]
-// makes one SVG for each size that the page needs, a legend, and the points for the page's script. A drawing is complete
-// without the script, the same for the same figure, and has its colours from the page's style sheet, light and dark.
-// [Style] has the rules of everything drawn; it needs the variables page, panel, ink, muted, rule, grid, axis and sans,
-// and those of the curves' colours and of heat maps. [Meter] and [Balance] are small drawings for a line of text.
+// A [Figure] describes a chart: axes, curves with their spread, bars, guides and marks; or a map of cells.
+// [Figure.Draw] makes an SVG for each size that the page needs, a legend, and the points for the page's script. A
+// drawing is complete without the script, the same for the same figure, and has its colours from the page's style
+// sheet, light and dark. [Style] has the rules of all that is drawn; it needs the variables page, panel, ink, muted,
+// rule, grid, axis and sans, and those of the curves' colours and of maps. [Meter] and [Balance] are small drawings.
 //
 // [Script] shows values on hover and by the arrow keys, hides and shows arms, makes axes logarithmic, smooths, gives
-// points as CSV, copies commands, and keeps all of it in the address. It changes the drawing that is there. Parts of the
-// drawing are told apart by the attribute data-p: the letter of a part and the number of the curve, guide or mark. A
-// page that replaces its content dispatches the event reprise:replaced on document; the script then starts again with
+// points as CSV, copies commands, and keeps all of it in the address. It changes the drawing that is there. Parts of
+// the drawing are told apart by the attribute data-p: the letter of a part and the number of the curve, guide or mark.
+// A page that replaces its content dispatches the event reprise:replaced on document; the script then starts again with
 // the state of the address.
 //
 // Text is placed by an estimate of its width, so a page may use any font.

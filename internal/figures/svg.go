@@ -88,25 +88,22 @@ func (b box) clip(line []point, ring bool) [][]point {
 
 // cut returns the pieces of a line where a distance from an edge is not negative.
 func cut(line []point, inside func(point) float64) (pieces [][]point) {
-	open := false
 	for i, at := range line {
 		to := inside(at)
 		if from := inside(line[max(0, i-1)]); (from < 0) != (to < 0) {
 			before, share := line[i-1], from/(from-to)
 			edge := point{before.x + share*(at.x-before.x), before.y + share*(at.y-before.y)}
-			if !open {
+			if from < 0 {
 				pieces = append(pieces, nil)
 			}
 			pieces[len(pieces)-1] = append(pieces[len(pieces)-1], edge)
-			open = !open
 		}
-		if to < 0 {
-			continue
+		if i == 0 && to >= 0 {
+			pieces = append(pieces, nil)
 		}
-		if !open {
-			pieces, open = append(pieces, nil), true
+		if to >= 0 {
+			pieces[len(pieces)-1] = append(pieces[len(pieces)-1], at)
 		}
-		pieces[len(pieces)-1] = append(pieces[len(pieces)-1], at)
 	}
 	return pieces
 }
@@ -115,30 +112,21 @@ func cut(line []point, inside func(point) float64) (pieces [][]point) {
 type path struct {
 	strings.Builder
 	x, y float64 // where it is
-	last byte    // command
 }
 
 // to adds a command that ends at a point: M, or m or l, which are written by the way from the point before.
 func (p *path) to(command byte, at point) {
 	x, y := round(at.x), round(at.y)
-	right, down := x-p.x, y-p.y
-	switch {
-	case command == 'M':
-		right, down = x, y
-	case command == 'l' && p.last == 'l' && right == 0 && down == 0: // shorter than a tenth
-		return
+	right, down := x, y
+	if command != 'M' {
+		right, down = round(x-p.x), round(y-p.y)
 	}
-	if command == 'M' || command != p.last {
-		p.WriteByte(command)
-	} else if right >= 0 {
-		p.WriteByte(' ')
-	}
-	p.WriteString(tenths(right))
-	if down = round(down); down >= 0 {
+	p.WriteString(string(command) + tenths(right))
+	if down >= 0 {
 		p.WriteByte(' ')
 	}
 	p.WriteString(tenths(down))
-	p.x, p.y, p.last = x, y, command
+	p.x, p.y = x, y
 }
 
 // line adds a line through points. The command is that of the first.

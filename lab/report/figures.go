@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -161,8 +162,11 @@ func curveOf(c results.Curve, arm string) figures.Curve {
 	spread := slices.ContainsFunc(c.At, func(p results.Point) bool {
 		return p.Low.Known() && p.High.Known() && p.Low != p.High
 	})
-	at := c.At
-	if !spread && c.Mean == nil {
+	at := slices.Clone(c.At)
+	switch {
+	case c.Points: // the script looks for the nearest
+		slices.SortStableFunc(at, func(a, b results.Point) int { return cmp.Compare(a.X, b.X) })
+	case !spread && c.Mean == nil:
 		at = thin(at, long)
 	}
 	for _, p := range at {
@@ -183,13 +187,11 @@ func armsOf(curves []results.Curve) []string {
 	arms, byColour := make([]string, len(curves)), make(map[int]string)
 	for i, c := range curves {
 		arms[i] = seedsSuffix.ReplaceAllString(oneLine(c.Name), "")
-		if byColour[c.Colour] == "" {
-			byColour[c.Colour] = arms[i]
-		}
+		byColour[c.Colour] = cmp.Or(byColour[c.Colour], arms[i])
 	}
 	for i, c := range curves {
-		if thick := byColour[c.Colour]; arms[i] == "" || c.Thin && thick != "" {
-			arms[i] = thick
+		if c.Thin || arms[i] == "" {
+			arms[i] = byColour[c.Colour]
 		}
 	}
 	return arms

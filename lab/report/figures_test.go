@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,6 +131,13 @@ func TestFiguresSideBySideHaveOneRangeWhereTheirAxesAreAlike(t *testing.T) {
 		if c.y && (math.Abs(float64(a.Y.Low)-c.wants[0]) > 1e-9 || math.Abs(float64(a.Y.High)-c.wants[1]) > 1e-9) {
 			t.Errorf("%s: range %v, want %v", name, a.Y, c.wants)
 		}
+	}
+}
+
+func TestUnconnectedPointsAreInOrder(t *testing.T) {
+	c := curveOf(results.Curve{Points: true, At: []results.Point{{X: 5}, {X: 2, Y: results.Num(7)}, {X: 3}}}, "")
+	if !slices.IsSorted(c.X) || c.Y[0] != 7 {
+		t.Errorf("the points are %v, %v", c.X, c.Y)
 	}
 }
 
