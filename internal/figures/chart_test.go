@@ -100,9 +100,10 @@ func TestPartsTellCurvesGuidesAndMarks(t *testing.T) {
 	f.Guides = []Guide{{Name: "budget", X: 1.5, Y: None()}, {Name: "target", X: None(), Y: 2}}
 	f.Marks = []Mark{{Name: "best", X: 2, Y: 3}}
 	svg := drawn(t, f)
-	for _, want := range []string{`class="line" color="var(--replay)" data-p="l1"`, `class="band" color="var(--replay)" ` +
-		`data-p="b0"`, `class="dots" color="var(--replay)" data-p="m1"`, `class="guide" data-p="g1"`, `data-p="n0"`,
-		`class="gridline" data-p="h0"`, `class="ring" color="var(--ink)" data-p="r0"`, ">target<", ">budget<", ">best<"} {
+	for _, want := range []string{`class="line" color="var(--replay)" data-p="l1"`, `class="guide" data-p="g1"`,
+		`class="band" color="var(--replay)" data-p="b0"`, `class="dots" color="var(--replay)" data-p="m1"`,
+		`class="gridline" data-p="h0"`, `class="ring" color="var(--ink)" data-p="r0"`, `data-p="n0"`, ">target<",
+		">budget<", ">best<"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the drawing lacks %q", want)
 		}
@@ -352,8 +353,8 @@ func figureOf(data []byte) *Figure {
 		return binary.LittleEndian.Uint64(word[:])
 	}
 	value := func() Number {
-		special := []Number{0, None(), Number(math.Inf(1)), Number(math.Inf(-1)), math.MaxFloat64, -1e300, 5e-324, -1, 1,
-			1e17}
+		special := []Number{0, None(), Number(math.Inf(1)), Number(math.Inf(-1)), math.MaxFloat64, -1e300, 5e-324, -1,
+			1, 1e17}
 		switch n := next(); n % 4 {
 		case 0:
 			return special[n/4%uint64(len(special))]
@@ -388,8 +389,8 @@ func figureOf(data []byte) *Figure {
 	}
 	for n := next() % 6; n > 0; n-- {
 		flags := next()
-		c := Curve{Name: name(), Colour: "replay", Shape: int(flags % 11), Thin: flags>>8%3 == 0, Dashed: flags>>16%3 == 0,
-			Apart: flags>>24%3 == 0, Bars: flags>>32%5 == 0, Filled: flags>>40%5 == 0}
+		c := Curve{Name: name(), Colour: "replay", Shape: int(flags % 11), Thin: flags>>8%3 == 0,
+			Dashed: flags>>16%3 == 0, Apart: flags>>24%3 == 0, Bars: flags>>32%5 == 0, Filled: flags>>40%5 == 0}
 		for range next() % 50 {
 			c.X, c.Y = append(c.X, float64(value())), append(c.Y, value())
 		}
@@ -408,7 +409,8 @@ func figureOf(data []byte) *Figure {
 // staysInside draws a figure and checks that the drawing is sound, within its view box, and the same when drawn again.
 func staysInside(t *testing.T, data []byte) {
 	t.Helper()
-	sizes := []Size{half(), {Class: "wide", Width: 840, Height: 330}, {Class: "spark", Width: 320, Height: 44, Bare: true}}
+	sizes := []Size{half(), {Class: "wide", Width: 840, Height: 330},
+		{Class: "spark", Width: 320, Height: 44, Bare: true}}
 	d, again := figureOf(data).Draw(sizes...), figureOf(data).Draw(sizes...)
 	if fmt.Sprint(d) != fmt.Sprint(again) {
 		t.Fatal("drawn again the figure is another")
@@ -447,7 +449,8 @@ func checkInside(t *testing.T, svg string) {
 				_, _ = fmt.Sscanf(of["viewBox"], "0 0 %g %g", &w, &h)
 			}
 			x, anchor = number("x"), of["text-anchor"]
-			points = append(ends(of["d"]), point{x, number("y")}, point{x + number("width"), number("y") + number("height")})
+			y := number("y")
+			points = append(ends(of["d"]), point{x, y}, point{x + number("width"), y + number("height")})
 		case xml.CharData:
 			wide := width(string(e))
 			left := x - wide*map[string]float64{"middle": 0.5, "end": 1}[anchor]

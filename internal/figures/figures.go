@@ -127,7 +127,8 @@ func (f *Figure) Draw(sizes ...Size) Drawing {
 	} else if f.Cells == nil && f.Fit() {
 		for _, s := range sizes {
 			svg, area := f.chart(s)
-			d.SVG, f.Areas = append(d.SVG, svg), append(f.Areas, [4]float64{area.left, area.top, area.right, area.bottom})
+			d.SVG = append(d.SVG, svg)
+			f.Areas = append(f.Areas, [4]float64{area.left, area.top, area.right, area.bottom})
 		}
 		d.Legend, d.Beyond = f.Legend(), f.beyond()
 	}

@@ -89,8 +89,7 @@ func TestMarkedCellsAreFramedOnceEach(t *testing.T) {
 		names = append(names, k.Name)
 	}
 	if got := strings.Join(names, ", "); len(frames) != 3 || got != "best, recommended, default" {
-		t.Errorf("%d places of frames, want 3: two at one cell are within one another; the legend names %q", len(frames),
-			got)
+		t.Errorf("%d places of frames, want 3, as two at one cell stand within one another; named are %q", len(frames), got)
 	}
 }
 

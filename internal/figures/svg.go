@@ -154,8 +154,8 @@ func round(v float64) float64 { return math.Round(10*v)/10 + 0 } // + 0: never â
 // tenths writes a length to a tenth of a unit.
 func tenths(v float64) string { return strconv.FormatFloat(round(v), 'f', -1, 64) }
 
-// marker adds the shape of a point: a circle, a square, a triangle, a diamond, or a triangle upside down. It begins with
-// a move to the point, by which the script moves the shape.
+// marker adds the shape of a point: a circle, a square, a triangle, a diamond, or a triangle upside down. It begins
+// with a move to the point, by which the script moves the shape.
 func (p *path) marker(shape int, size float64, at point) *path {
 	p.to('M', at)
 	corners := [5][]point{1: {{-0.92, -0.92}, {0.92, -0.92}, {0.92, 0.92}, {-0.92, 0.92}},

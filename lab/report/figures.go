@@ -128,7 +128,8 @@ func describe(f *results.Figure) *figures.Figure {
 		d.Guides = append(d.Guides, figures.Guide{Name: g.Name, X: plain(g.X), Y: plain(g.Y)})
 	}
 	for _, m := range f.Marks {
-		d.Marks = append(d.Marks, figures.Mark{Name: m.Name, X: figures.Number(m.X), Y: figures.Number(m.Y), Arm: m.Arm})
+		d.Marks = append(d.Marks,
+			figures.Mark{Name: m.Name, X: figures.Number(m.X), Y: figures.Number(m.Y), Arm: m.Arm})
 	}
 	if m := f.Map; m != nil {
 		d.Cells = &figures.Cells{Columns: m.Columns, Rows: m.Rows, Digits: m.Digits, Unit: m.Unit, Less: m.Less}

@@ -118,7 +118,8 @@ func TestFiguresSideBySideHaveOneRangeWhereTheirAxesAreAlike(t *testing.T) {
 		"too far apart":       {flight(accuracy, 1, 3), flight(accuracy, 20, 22), true, false, [2]float64{}},
 		"logarithmic": {flight(logarithmic, 1, 100), flight(logarithmic, 10, 1000), true, true,
 			[2]float64{math.Pow(10, -0.14), math.Pow(10, 3.14)}},
-		"logarithmic and too flat": {flight(logarithmic, 1, 1.2), flight(logarithmic, 10, 1000), true, false, [2]float64{}},
+		"logarithmic and too flat": {flight(logarithmic, 1, 1.2), flight(logarithmic, 10, 1000), true, false,
+			[2]float64{}},
 		"of lengths too far apart ": {flight(accuracy, 1, 3), flight(accuracy, 1, 2, 3, 2, 1, 2, 3, 2), false, true,
 			[2]float64{1 - 0.14, 3 + 0.14}},
 	} {

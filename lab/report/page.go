@@ -72,10 +72,10 @@ type figure struct {
 type config struct{ Label, Text string }
 
 // Style returns the style sheet of all pages, for others beside them.
-func Style() string { return styleText }
+func Style() string { return styleText + figures.Style }
 
 // CSS gives the template the style sheet.
-func (p *page) CSS() template.CSS { return template.CSS(styleText + figures.Style) }
+func (p *page) CSS() template.CSS { return template.CSS(Style()) }
 
 // Script gives it the script.
 func (p *page) Script() template.JS { return template.JS(figures.Script) }

@@ -37,7 +37,8 @@ func commonMetrics() []metric {
 		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }, false},
 		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance },
 			false},
-		{"Mean |advantage|", "of the batch", func(u *results.Update) results.Number { return u.MeanAbsAdvantage }, true},
+		{"Mean |advantage|", "of the batch", func(u *results.Update) results.Number { return u.MeanAbsAdvantage },
+			true},
 		{"Improvement: lower bound", "of reward, scaled to [0, 1]", other(bound), true},
 		{"Improvement: true change", "of reward, scaled to [0, 1]", other(change), true},
 		// of episodes of several turns

@@ -42,7 +42,7 @@ func TestTheBoundIsShownBesideTheTrueChange(t *testing.T) {
 	none := []*arm{{runs: []*results.Run{{Updates: []results.Update{{Update: 1}}}}}}
 	if figures, missing := trainingFigures(none, commonMetrics()); len(figures) > 0 || len(missing) != 9 ||
 		strings.Contains(strings.Join(missing, ""), "improvement") {
-		t.Errorf("of nothing measured there are %d figures; %q are missed, want 9 without the bound", len(figures), missing)
+		t.Errorf("of nothing measured: %d figures; %q are missed, want 9 without the bound", len(figures), missing)
 	}
 	var further []string
 	for _, m := range furtherMetrics(bounded()) {

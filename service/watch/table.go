@@ -292,7 +292,8 @@ func priorityCard(v *service.TableView) card {
 			c.Note += ", decay τ = " + words.Amount(v.AgeDecay)
 		}
 		c.Chart, c.Data = bars(list, "age, in versions",
-			figures.Axis{Title: "share of the draws", High: figures.None(), Percent: true}, "in", "Priority by age: "+c.Note)
+			figures.Axis{Title: "share of the draws", High: figures.None(), Percent: true}, "in",
+			"Priority by age: "+c.Note)
 	}
 	return c
 }
