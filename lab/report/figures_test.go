@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -38,60 +37,6 @@ func TestAnEmptyFigureSaysWhy(t *testing.T) {
 			t.Errorf("the page does not say %q alone", want)
 		}
 	}
-}
-
-// Whatever numbers a sheet has, its figures are drawn without one that is none.
-func TestRandomFiguresAreDrawn(t *testing.T) {
-	for seed := range uint64(300) {
-		rng := rand.New(rand.NewPCG(seed, 61))
-		f := randomFigure(rng)
-		s := results.Sheet{Title: "t", Sections: []results.Section{{Title: "s", Figures: []results.Figure{f}}}}
-		text := pageOfSheet(t, &s)
-		for _, none := range []string{"NaN", "Inf"} {
-			if strings.Contains(text, none) {
-				t.Fatalf("seed %d: the page shows %s: %+v", seed, none, f)
-			}
-		}
-	}
-}
-
-// randomFigure returns a valid figure of curves.
-func randomFigure(rng *rand.Rand) results.Figure {
-	value := func(log bool) float64 {
-		v := math.Exp(8 * rng.NormFloat64())
-		if !log && rng.IntN(2) == 0 {
-			v = -v
-		}
-		return v
-	}
-	maybe := func(log bool) results.Number {
-		if rng.IntN(4) == 0 {
-			return results.Number{}
-		}
-		return results.Num(value(log))
-	}
-	f := results.Figure{Title: "random", X: results.Axis{Log: rng.IntN(2) == 0}, Y: results.Axis{Log: rng.IntN(2) == 0}}
-	if rng.IntN(3) == 0 {
-		f.Y.Low = maybe(f.Y.Log)
-	}
-	for i := range rng.IntN(12) {
-		c := results.Curve{Name: fmt.Sprint(i), Colour: rng.IntN(50), Thin: rng.IntN(3) == 0, Dashed: rng.IntN(3) == 0,
-			Points: rng.IntN(3) == 0}
-		for range rng.IntN(30) {
-			p := results.Point{X: value(f.X.Log), Y: maybe(f.Y.Log), Low: maybe(f.Y.Log), High: maybe(f.Y.Log)}
-			if p.Low.Float() > p.High.Float() {
-				p.Low, p.High = p.High, p.Low
-			}
-			c.At = append(c.At, p)
-		}
-		f.Curves = append(f.Curves, c)
-	}
-	for range rng.IntN(4) {
-		f.Guides = append(f.Guides, results.Guide{Name: "guide", Y: results.Num(value(f.Y.Log))},
-			results.Guide{Name: "guide", X: results.Num(value(f.X.Log))})
-		f.Marks = append(f.Marks, results.MarkedAt{Name: "mark", X: value(f.X.Log), Y: value(f.Y.Log)})
-	}
-	return f
 }
 
 // flight returns a figure of one line from x = 1 on.
