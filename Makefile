@@ -35,7 +35,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build wheels demo docs first-hour test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build wheels demo docs first-hour picture test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ docs: ## run every command that README.md and docs/*.md show, in a fresh clone, 
 
 first-hour: ## type README.md into a terminal of 80 columns; writes runs/first-hour: outputs, times and screenshots
 	$(GO) test -count=1 -timeout 2h -v ./docs -run EveryBlock -long -record $(CURDIR)/runs/first-hour
+
+picture: build ## draw README's picture, docs/studies/opponent.png, from the study's runs
+	bin/reprise report docs/studies/opponent.json.gz --out bin/opponent.html
+	$(GO) test -count=1 ./lab/report -run PictureOfAPage -pictured $(CURDIR)/bin/opponent.html -picture $(CURDIR)/docs/studies/opponent.png
 
 # Limits for a machine that is busy and five times slower than two idle cores.
 TIMEOUT := -timeout 60m

@@ -171,13 +171,13 @@ func TestTheWingsMeetInTheProgramOnly(t *testing.T) {
 	}
 }
 
-// What other programs get with the library and the service is what these need: no tensors, plots or command line.
+// What other programs get with the library and the service is what these need: no tensors or command line.
 func TestTheLibrarysModuleNeedsNothingOfTheLaboratory(t *testing.T) {
 	text, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"gomlx", "gonum.org/v1/plot", "bleve", "kong", "mpb", module + "/"} {
+	for _, path := range []string{"gomlx", "bleve", "kong", "mpb", module + "/"} {
 		if strings.Contains(string(text), path) {
 			t.Errorf("go.mod requires %s", path)
 		}
