@@ -42,6 +42,14 @@ func (c *stuck) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+func (c *stuck) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil { // the service closed it, which ends a write too
+		c.once.Do(func() { close(c.closed) })
+	}
+	return n, err
+}
+
 func (c *stuck) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
@@ -448,6 +456,7 @@ func (nopConn) Close() error { return nil }
 
 // A message that comes a few bytes at a time ends its connection; one whose writer waits for the service does not.
 func TestAttackAMessageOfAFewBytesASecond(t *testing.T) {
+	t.Parallel()
 	v := serve(t, Options{SendTimeout: time.Second})
 	v.create(wire.Table{Name: "a"})
 	idle := v.exchanger(v.dial(), "a") // it sends nothing at all, which is allowed

@@ -113,13 +113,14 @@ func inline(c *vgsvg.Canvas, width, height vg.Length, class, title string) marku
 	if !found {
 		panic("report: vgsvg wrote an SVG without an opening element")
 	}
-	text = regexp.MustCompile(`font-family:[^;"]*;font-variant:[^;"]*;`).ReplaceAllString(text, "")
-	text = regexp.MustCompile(`font-weight:(normal|400);|font-style:normal;?`).ReplaceAllString(text, "")
-	text = regexp.MustCompile(`\s*style="([^"]*)"`).ReplaceAllStringFunc(text, inlineStyle)
-	text = regexp.MustCompile(`\s*\n\s*`).ReplaceAllString(text, "\n")
+	text = withStyles(text)
 	var out strings.Builder
 	attributes := "" // of the path that is open
 	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		line += "\n"
 		d, rest, isPath := strings.Cut(strings.TrimPrefix(line, `<path d="`), `" `)
 		isPath = isPath && strings.HasPrefix(line, "<path ")
 		if attributes != "" && !(isPath && rest == attributes) {
@@ -138,13 +139,41 @@ func inline(c *vgsvg.Canvas, width, height vg.Length, class, title string) marku
 		}
 	}
 	return markup(fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %g %g" role="img">`+
-		"<title>%s</title>%s", class, width.Points(), height.Points(), html.EscapeString(title), out.String()))
+		"<title>%s</title>\n%s", class, width.Points(), height.Points(), html.EscapeString(title), out.String()))
 }
 
-// inlineStyle refers an element's style to the page's style sheet, and names its part.
+// withStyles returns an SVG whose elements refer to the page's style sheet and name their parts.
+func withStyles(svg string) string {
+	const begins, ends = `style="`, `"`
+	var b strings.Builder
+	known := make(map[string]string) // few styles of many elements
+	for {
+		before, after, found := strings.Cut(svg, begins)
+		if !found {
+			b.WriteString(svg)
+			return b.String()
+		}
+		style, rest, _ := strings.Cut(after, ends)
+		own, ok := known[style]
+		if !ok {
+			own = inlineStyle(style)
+			known[style] = own
+		}
+		b.WriteString(strings.TrimRight(before, " \n\t") + own)
+		svg = rest
+	}
+}
+
+var (
+	fontOfPage = regexp.MustCompile(`font-family:[^;]*;font-variant:[^;]*;|font-weight:(normal|400);|font-style:normal;?`)
+	colour     = regexp.MustCompile(`(fill|stroke):#([0-9A-F]{6})`)
+)
+
+// inlineStyle returns the attributes of an element of a style: what the page's style sheet does not say, and its part.
 func inlineStyle(style string) string {
 	part := ""
-	style = regexp.MustCompile(`(fill|stroke):#([0-9A-F]{6})`).ReplaceAllStringFunc(style, func(style string) string {
+	style = fontOfPage.ReplaceAllString(style, "")
+	style = colour.ReplaceAllStringFunc(style, func(style string) string {
 		property, hex, _ := strings.Cut(style, ":#")
 		n, err := strconv.ParseUint(hex, 16, 32)
 		r, ok := drawnIn(uint32(n))
@@ -157,9 +186,10 @@ func inlineStyle(style string) string {
 		}
 		return fmt.Sprintf("%s:var(--%s)", property, r.paint().variable)
 	})
-	style = " " + strings.TrimLeft(style, " \n\t")
-	if style == fmt.Sprintf(` style="font-size:%dpx;fill:var(--muted)"`, textSize) { // as the style sheet has it
+	if style == fmt.Sprintf(`font-size:%dpx;fill:var(--muted)`, textSize) { // as the style sheet has it
 		style = ""
+	} else {
+		style = fmt.Sprintf(` style="%s"`, style)
 	}
 	if part != "" {
 		style = fmt.Sprintf(` data-p="%s"%s`, part, style)
@@ -184,7 +214,12 @@ func shorten(d string) string {
 		}
 		b.WriteString(text)
 	}
-	for _, token := range regexp.MustCompile(`[MLAZ][^MLAZ]*`).FindAllString(d, -1) {
+	for len(d) > 0 {
+		token := d
+		if next := strings.IndexAny(d[1:], "MLAZ"); next >= 0 {
+			token = d[:1+next]
+		}
+		d = d[len(token):]
 		at := strings.FieldsFunc(token[1:], func(r rune) bool { return r == ',' || r == ' ' })
 		tenths := make([]int, len(at))
 		for i, text := range at {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/sim"
 	"github.com/reprise-rl/reprise/lab/task"
@@ -131,7 +132,7 @@ func TestStallsAndReplayAreThoseOfTheClosedForms(t *testing.T) {
 func TestHeavierTailsStallTheQueueAndNotTheBuffer(t *testing.T) {
 	// W/T = mu: with lengths that are alike nobody waits ([ER] app. D).
 	var stalls []float64
-	for _, sigma := range []float64{0, 0.5, 1, 1.5} {
+	for _, sigma := range []float64{0, 0.5, 1, 1.5}[:tests.Count(4, 2)] {
 		w := sim.Workload{Seed: 1, Lengths: sim.Lognormal{Median: 1000, Sigma: sigma, Max: 1 << 17},
 			Batching: sim.Static}
 		queue := try(t, sim.Trial{Options: cluster(6), Workload: w, Buffer: table(t, replay.FIFO, 1024, 8),

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -247,6 +248,7 @@ func (p *pair) results() []prompts.Result {
 }
 
 func TestRandomOperationsAgreeWithTheDefinition(t *testing.T) {
+	tests.OneGoroutine(t)
 	var handed, twice, back, ties int
 	for seed := range uint64(150) {
 		p := newPair(t, seed)

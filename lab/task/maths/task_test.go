@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/task/dataset"
 	"github.com/reprise-rl/reprise/lab/task/maths/answer"
@@ -186,7 +187,7 @@ func TestDifferentRealNumbersAreNotEqual(t *testing.T) {
 	}
 	r := rollout.Stream(1, "pairs of answers", 0)
 	equal := 0
-	for range 20_000 {
+	for range tests.Count(20_000, 3000) {
 		a, b := numbers[r.IntN(len(numbers))], numbers[r.IntN(len(numbers))]
 		if !(Verifier{}).Verify(task.Prompt{Answer: a}, `\boxed{`+b+"}").Correct {
 			if a == b {
@@ -223,7 +224,7 @@ func TestRealFilesMakeATask(t *testing.T) {
 		if len(made.HeldOut()) != 50 {
 			t.Errorf("%s: %d held out", path, len(made.HeldOut()))
 		}
-		for i := range uint64(problems / 2) {
+		for i := range uint64(problems / tests.Count(2, 20)) {
 			if p := made.Train(i); !made.Verify(p, made.Demonstrate(p)).Correct {
 				t.Errorf("the demonstration of %q is wrong: %q for %q", p.Text, made.Demonstrate(p), p.Answer)
 			}
