@@ -677,6 +677,7 @@ func books(t *testing.T, seed uint64, scope client.Scope) {
 // As with one service, through connections that are cut at random: an insertion whose answer is lost stays with its
 // part, and a queue gives each rollout once, or names it.
 func TestNothingEntersAPartTwiceOverConnectionsThatBreak(t *testing.T) {
+	tests.LongShared(t)
 	t.Parallel()
 	const parts, producers, trainers, rounds, each, size, seed = 3, 3, 2, 25, 4, 2, 11
 	var addresses []string

@@ -211,6 +211,9 @@ func TestOnPolicyEveryObjectiveReachesTheBestArm(t *testing.T) {
 	all["asymre"] = contender{AsymRE{}, advantage.Group, 1}
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
+			if name != "grpo" && name != RLOO {
+				tests.Long(t)
+			}
 			rng := rand.New(rand.NewPCG(1, 2))
 			b := newBandit(t, c.objective, c.kind)
 			b.rate = 0.5
@@ -227,6 +230,9 @@ func TestOnPolicyEveryObjectiveReachesTheBestArm(t *testing.T) {
 func TestFromAStaleTableOnlyTheRatioFindsTheBestArm(t *testing.T) {
 	for name, c := range contenders(1, 100) {
 		t.Run(name, func(t *testing.T) {
+			if name != "grpo" && name != RLOO {
+				tests.Long(t)
+			}
 			learn := func(untrue bool) *bandit {
 				b := newBandit(t, c.objective, c.kind)
 				b.untrue, b.uses, b.rate = untrue, c.uses, 2/float64(c.uses)

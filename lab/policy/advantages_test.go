@@ -368,7 +368,7 @@ func armPolicy(t *testing.T, l *Learner) (logprobs [4]float64, value float64) {
 // The task: a prompt of one token, an answer of one token, rewards 1, 0.6 and 0 for tokens 0, 1 and 2, and 0 for the
 // prompt's. The policy draws 32 answers, learns from each batch twice and draws again.
 func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
-	tests.OneGoroutine(t)
+	tests.Long(t)
 	rewards := [4]float32{1, 0.6, 0, 0}
 	m := newTestModel(t, hf.Config{ModelType: hf.Llama, VocabSize: 4, HiddenSize: 8, IntermediateSize: 12,
 		NumHiddenLayers:   1,

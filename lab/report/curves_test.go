@@ -9,6 +9,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
@@ -263,7 +264,7 @@ func TestAKeyHasAMarkerWhereItsLineHasSome(t *testing.T) {
 
 // Whatever numbers a sheet has, its figures are drawn without one that is none.
 func TestRandomFiguresAreDrawn(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(tests.Count(300, 60)) {
 		rng := rand.New(rand.NewPCG(seed, 61))
 		f := randomFigure(rng)
 		s := results.Sheet{Title: "t", Sections: []results.Section{{Title: "s", Figures: []results.Figure{f}}}}

@@ -75,6 +75,7 @@ func TestAComparisonShowsTheStallsOfQueuesAndOfTheBuffer(t *testing.T) {
 }
 
 func TestAComparisonRunsTheScheduleItIsGiven(t *testing.T) {
+	tests.Long(t)
 	trial := smallTrial(6, 2, 6, 20_000)
 	trial.Options.WeightTransfer, trial.Options.WeightSync, trial.Options.UpdatesInFlight = 16, pipeline.ByToken, 1
 	trial.Workload = Workload{

@@ -154,8 +154,9 @@ func TestEveryRealAnswerIsRightForItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		right, unread := 0, 0
-		for _, p := range problems {
+		right, unread, every := 0, 0, tests.Count(1, 10)
+		for i := 0; i < len(problems); i += every {
+			p := problems[i]
 			if (Verifier{}).Verify(task.Prompt{Answer: p.Answer}, `\boxed{`+p.Answer+"}").Correct {
 				right++
 			}
@@ -163,7 +164,7 @@ func TestEveryRealAnswerIsRightForItself(t *testing.T) {
 				unread++
 			}
 		}
-		if len(problems) != want || right < want*99/100 || unread > want/100 {
+		if len(problems) != want || every*right < want*99/100 || every*unread > want/100 {
 			t.Errorf("%s: %d problems, %d right for themselves, %d not read; want %d, 99%% of them and at most 1%%",
 				path, len(problems), right, unread, want)
 		}
