@@ -90,6 +90,7 @@ func contents(t testing.TB, dir string) map[string]string {
 }
 
 func TestNoiseIsMeasuredAtTheLastCheckpoint(t *testing.T) {
+	tests.Long(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	sum := train(t, small(t, "replay.capacity=96"), dir)
 	before := contents(t, dir)
@@ -188,7 +189,7 @@ func TestTheNoiseOfRunsOfEveryKindIsMeasured(t *testing.T) {
 			"pipeline.chunk=2"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name != "queue" && name != "critic" {
+			if name != "queue" {
 				tests.Long(t)
 			}
 			dir := filepath.Join(t.TempDir(), "run")
