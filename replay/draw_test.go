@@ -623,7 +623,7 @@ func sumOf(answers []answer) (total int64) {
 }
 
 func TestLargeBatchesThatWereConsumedAreNotHeldForTheirRequests(t *testing.T) {
-	tests.OneGoroutine(t)
+	tests.Long(t)
 	const tokens = 4 << 20 // 52 MB of payload in each batch
 	table, err := New(Options{Sampler: FIFO, Capacity: 64})
 	if err != nil {

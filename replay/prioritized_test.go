@@ -527,7 +527,7 @@ func addedBytes(p *prioritized) int {
 
 // The sum of capacities is held against what the runtime measures, so that nothing is left out of it.
 func TestPrioritizedSamplerNeedsAtMost40BytesPerRollout(t *testing.T) {
-	tests.OneGoroutine(t)
+	tests.Long(t)
 	for _, normalisation := range []Norm{ByBatch, ByTable} {
 		for _, n := range []int{50_000, 200_001} {
 			o := prioritizedOptions()

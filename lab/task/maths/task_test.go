@@ -174,6 +174,7 @@ func TestEveryRealAnswerIsRightForItself(t *testing.T) {
 // Two answers that the verifier says are equal have to be equal by their digits too, where both are plain numbers. (The
 // other equal pairs among all 4,291 different writings of these files, 872, were read by eye once, most of them.)
 func TestDifferentRealNumbersAreNotEqual(t *testing.T) {
+	tests.Long(t)
 	var numbers []string
 	for path := range realFiles(t) {
 		problems, err := format().ReadFile(path)
@@ -188,7 +189,7 @@ func TestDifferentRealNumbersAreNotEqual(t *testing.T) {
 	}
 	r := rollout.Stream(1, "pairs of answers", 0)
 	equal := 0
-	for range tests.Count(20_000, 3000) {
+	for range 20_000 {
 		a, b := numbers[r.IntN(len(numbers))], numbers[r.IntN(len(numbers))]
 		if !(Verifier{}).Verify(task.Prompt{Answer: a}, `\boxed{`+b+"}").Correct {
 			if a == b {
@@ -217,6 +218,7 @@ func plain(text string) bool {
 }
 
 func TestRealFilesMakeATask(t *testing.T) {
+	tests.Long(t)
 	for path, problems := range realFiles(t) {
 		made, err := New(Settings{TrainFile: path, HeldOut: 50}, 1)
 		if err != nil {
@@ -225,7 +227,7 @@ func TestRealFilesMakeATask(t *testing.T) {
 		if len(made.HeldOut()) != 50 {
 			t.Errorf("%s: %d held out", path, len(made.HeldOut()))
 		}
-		for i := range uint64(problems / tests.Count(2, 20)) {
+		for i := range uint64(problems / 2) {
 			if p := made.Train(i); !made.Verify(p, made.Demonstrate(p)).Correct {
 				t.Errorf("the demonstration of %q is wrong: %q for %q", p.Text, made.Demonstrate(p), p.Answer)
 			}

@@ -63,6 +63,7 @@ func scatter(size, boxes int, seed uint64) (level, bool) {
 }
 
 func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
+	tests.Long(t)
 	solvable, unsolvable, detours := 0, 0, 0
 	for _, c := range []struct{ size, boxes, levels int }{{5, 1, 250}, {6, 1, 300}, {7, 2, 40}, {6, 2, 250},
 		{5, 3, 200}, {6, 3, 30}} {
