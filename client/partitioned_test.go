@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/replay/split"
@@ -422,41 +423,44 @@ func TestAGroupThatMayHaveEnteredGoesToNoOtherPart(t *testing.T) {
 		{wire.Errorf(wire.DiskFull, "perhaps not on disk"), true},
 		{wire.Errorf(wire.Failed, "broken journal"), true},
 	} {
-		list, _, w := inParts(t, 2, wire.Table{}, client.AllOptions{})
-		ctx := t.Context()
-		groups := some(1, 2, "a")
-		home := split.Order(split.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]
-		n := list[home]
-		n.mu.Lock()
-		n.answer = c.answer
-		n.refuse = append([]error{elsewhere}, slices.Repeat([]error{closing}, 12)...) // until it counts as down
-		n.mu.Unlock()
-		ids, err := w.InsertOnce(ctx, "once", groups...)
-		var partial *client.InsertError
-		if c.ends {
-			if !errors.As(err, &partial) || !slices.Equal(partial.Uncertain, []int{0}) {
-				t.Fatalf("%v: %v", c.answer, err)
+		t.Run(c.answer.Error(), func(t *testing.T) {
+			t.Parallel()
+			list, _, w := inParts(t, 2, wire.Table{}, client.AllOptions{})
+			ctx := t.Context()
+			groups := some(1, 2, "a")
+			home := split.Order(split.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]
+			n := list[home]
+			n.mu.Lock()
+			n.answer = c.answer
+			n.refuse = append([]error{elsewhere}, slices.Repeat([]error{closing}, 12)...) // until it counts as down
+			n.mu.Unlock()
+			ids, err := w.InsertOnce(ctx, "once", groups...)
+			var partial *client.InsertError
+			if c.ends {
+				if !errors.As(err, &partial) || !slices.Equal(partial.Uncertain, []int{0}) {
+					t.Fatalf("%v: %v", c.answer, err)
+				}
+				n.stop()
+				short, cancel := context.WithTimeout(ctx, time.Second)
+				if _, err = w.InsertOnce(short, "once", groups...); !errors.As(err, &partial) {
+					t.Errorf("%v: repeated while its part was down: %v", c.answer, err)
+				}
+				cancel()
+				n.start()
+				ids, err = w.InsertOnce(ctx, "once", groups...)
 			}
-			n.stop()
-			short, cancel := context.WithTimeout(ctx, time.Second)
-			if _, err = w.InsertOnce(short, "once", groups...); !errors.As(err, &partial) {
-				t.Errorf("%v: repeated while its part was down: %v", c.answer, err)
+			mustNot(t, err)
+			present, err := w.Len(ctx)
+			mustNot(t, err)
+			part, _ := split.Cut(uint64(ids[0]))
+			if len(ids) != 2 || part != home || present != 2 {
+				t.Errorf("%v: %d rollouts of 2 are in, with ids %v, of part %d", c.answer, present, ids, home)
 			}
-			cancel()
-			n.start()
-			ids, err = w.InsertOnce(ctx, "once", groups...)
-		}
-		mustNot(t, err)
-		present, err := w.Len(ctx)
-		mustNot(t, err)
-		part, _ := split.Cut(uint64(ids[0]))
-		if len(ids) != 2 || part != home || present != 2 {
-			t.Errorf("%v: %d rollouts of 2 are in, with ids %v, of part %d", c.answer, present, ids, home)
-		}
-		if n.mu.Lock(); n.answer != nil || len(n.refuse) > 0 {
-			t.Errorf("%v: it was not asked %d times more", c.answer, len(n.refuse))
-		}
-		n.mu.Unlock()
+			if n.mu.Lock(); n.answer != nil || len(n.refuse) > 0 {
+				t.Errorf("%v: it was not asked %d times more", c.answer, len(n.refuse))
+			}
+			n.mu.Unlock()
+		})
 	}
 }
 
@@ -673,6 +677,7 @@ func books(t *testing.T, seed uint64, scope client.Scope) {
 // As with one service, through connections that are cut at random: an insertion whose answer is lost stays with its
 // part, and a queue gives each rollout once, or names it.
 func TestNothingEntersAPartTwiceOverConnectionsThatBreak(t *testing.T) {
+	tests.LongShared(t)
 	t.Parallel()
 	const parts, producers, trainers, rounds, each, size, seed = 3, 3, 2, 25, 4, 2, 11
 	var addresses []string
@@ -771,6 +776,7 @@ func TestNothingEntersAPartTwiceOverConnectionsThatBreak(t *testing.T) {
 
 // A machine that is gone refuses nothing, and its connections stay open.
 func TestAServiceThatFallsSilentIsLeftOutSoon(t *testing.T) {
+	tests.Long(t) // it is asked twice for two seconds whether it is there
 	t.Parallel()
 	var addresses []string
 	var proxies []*cutter
@@ -814,9 +820,19 @@ func TestAServiceThatFallsSilentIsLeftOutSoon(t *testing.T) {
 		name = fmt.Sprint("once-", i)
 	}
 	proxies[1].silent.Lock()
-	time.AfterFunc(6*time.Second, proxies[1].silent.Unlock)
-	ids, err := w.InsertOnce(ctx, name, some(1, 1, "b")...)
-	mustNot(t, err)
+	var ids []rollout.ID
+	inserted := make(chan error, 1)
+	go func() {
+		var err error
+		ids, err = w.InsertOnce(ctx, name, some(1, 1, "b")...)
+		inserted <- err
+	}()
+	eventually(t, "the part is down", func() bool {
+		st, err := w.Statistics(ctx)
+		return err == nil && st.Down != nil
+	})
+	proxies[1].silent.Unlock()
+	mustNot(t, <-inserted)
 	present, err := w.Len(ctx)
 	mustNot(t, err)
 	if part, _ := split.Cut(uint64(ids[0])); part != 1 || present != 41 {

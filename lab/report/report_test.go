@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/internal/figures"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
@@ -74,6 +75,7 @@ func TestPages(t *testing.T) {
 	t.Run("claim what the seeds allow", func(t *testing.T) { claimWhatSeedsAllow(t, text) })
 	t.Run("draw every seed behind its median", func(t *testing.T) { drawEverySeed(t, text) })
 	t.Run("are the same bytes for the same results", func(t *testing.T) {
+		tests.Long(t)
 		for name, again := range pages(t) {
 			if text[name] != again {
 				t.Errorf("%s differs from one writing to the next", name)

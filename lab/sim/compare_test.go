@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/replay"
@@ -74,6 +75,7 @@ func TestAComparisonShowsTheStallsOfQueuesAndOfTheBuffer(t *testing.T) {
 }
 
 func TestAComparisonRunsTheScheduleItIsGiven(t *testing.T) {
+	tests.Long(t)
 	trial := smallTrial(6, 2, 6, 20_000)
 	trial.Options.WeightTransfer, trial.Options.WeightSync, trial.Options.UpdatesInFlight = 16, pipeline.ByToken, 1
 	trial.Workload = Workload{
@@ -142,7 +144,7 @@ func TestTrialsThatShowNothingOrNeverEndAreRefused(t *testing.T) {
 // trials.
 func TestNoComparisonGetsStuck(t *testing.T) {
 	rng := rollout.Stream(1, "test/schedules", 0)
-	for range 20 {
+	for range tests.Count(20, 3) {
 		trainers := 1 + rng.IntN(6)
 		trial := smallTrial(1+rng.IntN(12), trainers, 0.3+10*rng.Float64(), 3000)
 		o, w := &trial.Options, &trial.Workload

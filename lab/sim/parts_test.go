@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -39,6 +40,7 @@ func inParts(t *testing.T, trial Trial, d Division, part replay.Options) (*Parts
 }
 
 func TestGlobalDrawsFromPartsAreThoseOfOneTable(t *testing.T) {
+	tests.Long(t)
 	// One table of one shard beside eight parts, in eight schedules of the same seeds: means of paired differences, with
 	// their standard errors. With one trainer both draw each batch without replacement from everything. Parts keep the
 	// newest rollouts each, so a rollout's time in the table varies; its mean is that of one table.
