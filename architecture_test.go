@@ -92,7 +92,7 @@ func neverTensors() []string {
 
 // narrower lists packages that may import less of this module than their part: sim and clients divide without a table.
 func narrower() map[string][]string {
-	return map[string][]string{module + "/replay/split": {"rollout"}}
+	return map[string][]string{module + "/replay/parted": {"rollout"}}
 }
 
 // goPackage is what the go command says of a package.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/advantage"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
@@ -506,26 +506,26 @@ func sameIdentity(saved string, table Options) error {
 	return problems.Err()
 }
 
-// Division returns how a batch of the table is divided over tables that are parts of one.
-func (o Options) Division() split.Rule {
+// DrawRule returns how a batch of the table is divided over tables that are parts of one.
+func (o Options) DrawRule() parted.Rule {
 	o = o.WithDefaults()
-	rule := split.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Share: o.PositiveShare}
+	rule := parted.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Share: o.PositiveShare}
 	if o.Unit == UnitGroup {
 		rule.Unit = o.GroupSize
 	}
 	switch o.Sampler {
 	case LIFO, FIFO:
-		rule.Kind = split.Queue
+		rule.Kind = parted.Queue
 	case Uniform:
-		rule.Kind = split.Replaced
+		rule.Kind = parted.Replaced
 	case Epoch:
-		rule.Kind = split.Epoch
+		rule.Kind = parted.Epoch
 	case Unseen, LeastUsed:
-		rule.Kind = split.UnusedFirst
+		rule.Kind = parted.UnusedFirst
 	case Prioritized:
-		rule.Kind = split.Stratified
+		rule.Kind = parted.Stratified
 		if o.Draws == Independent {
-			rule.Kind = split.ByMass
+			rule.Kind = parted.ByMass
 		}
 	}
 	return rule

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -119,7 +119,7 @@ type TotalsRequest struct {
 // Totals is what a shard adds to a draw that is divided over many services.
 type Totals struct {
 	Table string `json:"table"`
-	split.Totals
+	parted.Totals
 }
 
 // Location is where a table is: one entry, or one for each of its parts in order; in a cluster none if no node has it.

@@ -245,8 +245,8 @@ type remote struct {
 // inParts reports whether the table is in parts over several services. Batch ids and request ids then decide which part
 // gives or gets what, and the run numbers them itself: the same run, the same parts.
 func (r *remote) inParts() bool {
-	_, whole := r.table.(*client.PartitionedTable)
-	return whole
+	_, parted := r.table.(*client.PartedTable)
+	return parted
 }
 
 // openRemote connects to a service and makes the table of a run there, or finds it: a run that begins wants it empty.
