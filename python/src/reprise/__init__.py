@@ -35,8 +35,9 @@ has the losses. Every failure is a `reprise.Error` that names the argument, the 
 warned of is a `StaleWarning`, `RepeatWarning` or `RepairWarning`. Long waits are logged under the name "reprise".
 """
 
+from .address import connect
 from .batch import DEFAULT_COLUMNS, Batch, BatchInfo
-from .client import Client, connect
+from .client import Client
 from .definition import Definition, Gate, Limiter, Prompts
 from .errors import (
     Ahead,

@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from . import client, stream, table
+from . import address, client, stream, table
 from .batch import Batch
 from .connection import CALL, Cancellation
 from .definition import Definition
@@ -149,7 +149,7 @@ def _wrapped(connect: Callable[P, client.Client]) -> Callable[P, Client]:
     return call
 
 
-connect = _wrapped(client.connect)
+connect = _wrapped(address.connect)
 
 
 class Stream(_Wrapper[stream.Stream]):

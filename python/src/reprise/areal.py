@@ -23,9 +23,9 @@ from areal.utils import stats_tracker
 from areal.utils.data import split_and_unpad_tensor
 
 from .adapters import areal, step
+from .address import connect_or_serve
 from .batch import Batch
 from .errors import Invalid
-from .service import connect_or_serve
 from .table import Table
 
 __all__ = ["Replay"]

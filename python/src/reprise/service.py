@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _program, errors
-from .client import Client, connect
+from .client import Client
 from .connection import Connection
 from .definition import Definition
 
@@ -83,14 +83,8 @@ def serve(
     return service
 
 
-def connect_or_serve(
-    address: str | None, data: str | Path, *, token: str | None = None, timeout: float = 60.0
-) -> Client:
-    """Connect to an address, or to that in the environment's REPRISE_ADDRESS; without either serve a folder. A folder
-    that this process serves already is not served twice."""
-    address = address or os.environ.get("REPRISE_ADDRESS")
-    if address:
-        return connect(address, token=token, timeout=timeout)
+def serve_once(data: str | Path, timeout: float) -> Service:
+    """Serve a folder, unless this process serves it already."""
     folder = Path(data).resolve()
     with _starting:
         for service in list(_running):
@@ -177,7 +171,7 @@ class Service(Client):
 
 
 _starting = threading.RLock()
-"""Held while `connect_or_serve` looks for a service and starts one."""
+"""Held while `serve_once` looks for a service and starts one."""
 
 _closing = threading.RLock()
 """Held while a service leaves _running."""

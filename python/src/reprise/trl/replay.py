@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..address import connect_or_serve
 from ..errors import Invalid
-from ..service import connect_or_serve
 from ..table import Table
 from .layout import CORRECTIONS
 

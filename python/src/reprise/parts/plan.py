@@ -1,10 +1,10 @@
-"""Division: one table's ids, definitions and draws divided over parts, and batches of parts merged into one.
+"""Ids, definitions and draws of a table in parts, and batches of parts merged into one.
 
-Go's client does the same (`replay/split`), to the bit where both must agree: `join`, `order` and `share`. A batch is
+Go's client does the same (`replay/parted`), to the bit where both must agree: `join`, `order` and `part_of`. A batch is
 drawn on two levels: `divide` draws how many of its draws fall on each part, by the totals that the parts report, and
 each part draws its own. So it has the law of one table that holds everything. What is not exact:
 
-- Between totals and draws other clients may insert or draw: the division is by the totals.
+- Between totals and draws other clients may insert or draw: the plan is by the totals.
 - Sampler ``least_used`` knows the never used from the others, not those used once from those used twice.
 - Parts end their epochs each by itself (`_begun`).
 - Units that ``max_uses`` exhausts within a batch leave the draws of their own part alone.
@@ -21,23 +21,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from . import errors
-from .arrays import Array
-from .batch import Batch
+from .. import errors
+from ..arrays import Array
+from ..batch import Batch
 
 MOST_PARTS = 256
-PART_BITS = 48  # where the number of a part begins in the ids of the whole
+PART_BITS = 48  # where the number of a part begins in the table's ids
 
 QUEUES = ("fifo", "lifo")
 
 
 def join(part: int, number: int) -> int:
-    """Return the id of the whole for a part's. 0, which is no id, stays 0."""
+    """Return the table's id for a part's. 0, which is no id, stays 0."""
     return number | part << PART_BITS if number else 0
 
 
+def join_all(part: int, numbers: Any) -> Array:
+    """Return the table's ids for those of a part, uint64."""
+    joined: Array = np.asarray(numbers, np.uint64) | np.uint64(part << PART_BITS)
+    return joined
+
+
 def cut(number: int) -> tuple[int, int]:
-    """Return the part of an id of the whole, and the id there."""
+    """Return the part of a table's id, and the id there."""
     return number >> PART_BITS, number & (1 << PART_BITS) - 1
 
 
@@ -69,7 +75,7 @@ def _mix(z: int) -> int:
     return z ^ z >> 31
 
 
-def share(keys: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
+def part_of(keys: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
     """Return the definition of one part of a table in parts, as the service's JSON."""
     out = dict(keys)
     shards = out.get("shards") or 1
@@ -86,8 +92,8 @@ def share(keys: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
     return out
 
 
-def unshare(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the definition of the whole: the inverse of `share`, but for what that rounded up."""
+def join_definitions(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the definition of a table from those of its parts: the inverse of `part_of`, but for what that rounded up."""
     out = dict(parts[0])
     for name in ("capacity", "capacity_bytes", "min_size"):
         if name in out:
@@ -139,6 +145,30 @@ class Plan:
     chances: list[Array]
     log_weight: tuple[float, float, float] | None = None
 
+    @property
+    def asked(self) -> list[int]:
+        """The parts that draws fall on."""
+        return np.flatnonzero(self.fresh + self.drawn).tolist()
+
+    def probabilities(self, own: Sequence[Array]) -> list[Array]:
+        """Return the probabilities of draws, of those that the parts asked gave them. Of a fresh draw it is 1."""
+        out = []
+        for part, given in zip(self.asked, own):
+            chances = np.concatenate([np.ones(int(self.fresh[part])), self.chances[part]]).repeat(self.unit)
+            out.append(np.where(chances < 0, -chances * given, chances))
+        return out
+
+    def weights(self, probabilities: Sequence[Array]) -> tuple[list[Array], float]:
+        """Return the importance weights of draws by their probabilities, and the logarithm of what they are over. That
+        of a fresh draw is 1."""
+        assert self.log_weight is not None
+        beta, log_units, largest = self.log_weight
+        fresh = [self.unit * int(self.fresh[part]) for part in self.asked]
+        logs = [-beta * (log_units + np.log(each[new:])) for each, new in zip(probabilities, fresh)]
+        largest = max(largest, *(float(each.max(initial=-math.inf)) for each in logs))
+        weights = [np.concatenate([np.ones(new), np.exp(each - largest)]) for each, new in zip(logs, fresh)]
+        return [each.astype(np.float32) for each in weights], largest
+
 
 def divide(
     random: np.random.Generator, definition: Mapping[str, Any], totals: Sequence[Totals], size: int, fresh: int = 0
@@ -153,6 +183,36 @@ def divide(
     unit = definition["group_size"] if definition.get("unit") == "group" else 1
     if sampler in QUEUES:
         fresh = 0  # each rollout comes once anyway
+    _check(definition, unit, size, fresh)
+    waiting = _of(totals, "fresh")
+    if fresh > unit * waiting.sum():
+        held = unit * int(waiting.sum())
+        raise errors.Starved(f"sampling {fresh} fresh: {len(totals)} parts hold {held} never handed out as fresh")
+    new = _without(random, waiting, fresh // unit)
+    left = (size - fresh) // unit
+    if sampler in ("uniform", "prioritized"):
+        return _replaced(random, definition, totals, Plan(unit, new, np.zeros_like(new), [new[:0]] * len(new)), left)
+    units, first = _of(totals, "units"), np.zeros_like(new)
+    if sampler in ("unseen", "least_used"):
+        first = _of(totals, "unused")
+    elif sampler == "epoch":
+        first = _begun(_of(totals, "epoch_left"), units)
+    units = units - new
+    if left > units.sum():
+        held = unit * int(units.sum() + new.sum())
+        raise errors.Starved(f"sampling {size}: {len(totals)} parts hold {held} to be drawn")
+    early = _without(random, first, min(left, int(first.sum())))
+    late = _without(random, units - early, left - int(early.sum()))
+    # In order of the batch: of n units that are left, a draw without replacement takes any with probability 1/n.
+    one, two = iter(_sequence(first, early)), iter(_sequence(units - early, late))
+    chances = [np.concatenate([_take(one, a), _take(two, b)]) for a, b in zip(early, late)]
+    if sampler in QUEUES:
+        chances = [np.ones_like(each) for each in chances]
+    return Plan(unit, new, early + late, chances)
+
+
+def _check(definition: Mapping[str, Any], unit: int, size: int, fresh: int) -> None:
+    """Refuse requests that can never be divided."""
     if size % unit or fresh % unit:
         raise errors.Invalid(f"size: {size} with {fresh} fresh: want whole groups of group_size {unit}")
     if definition.get("positive_share"):
@@ -162,62 +222,46 @@ def divide(
         )
     if fresh > size:
         raise errors.Invalid(f"fresh: {fresh}: want 0 to size, {size}")
-    if fresh and sampler in ("unseen", "least_used", "epoch"):
+    if fresh and definition["sampler"] in ("unseen", "least_used", "epoch"):
         raise errors.Invalid(
-            f"fresh: {fresh}: want 0 from several parts with sampler {sampler}: nobody knows how many of the others "
-            "the fresh draws leave unused"
+            f"fresh: {fresh}: want 0 from several parts with sampler {definition['sampler']}: nobody knows how many of "
+            "the others the fresh draws leave unused"
         )
-    waiting = _of(totals, "fresh")
-    if fresh > unit * waiting.sum():
-        held = unit * int(waiting.sum())
-        raise errors.Starved(f"sampling {fresh} fresh: {len(totals)} parts hold {held} never handed out as fresh")
-    new = _without(random, waiting, fresh // unit)
-    left, units = (size - fresh) // unit, _of(totals, "units")
-    if sampler not in ("uniform", "prioritized"):
-        first = np.zeros_like(units)
-        if sampler in ("unseen", "least_used"):
-            first = _of(totals, "unused")
-        elif sampler == "epoch":
-            first = _begun(_of(totals, "epoch_left"), units)
-        units = units - new
-        if left > units.sum():
-            held = unit * int(units.sum() + new.sum())
-            raise errors.Starved(f"sampling {size}: {len(totals)} parts hold {held} to be drawn")
-        early = _without(random, first, min(left, int(first.sum())))
-        late = _without(random, units - early, left - int(early.sum()))
-        # In order of the batch: of n units that are left, a draw without replacement takes any with probability 1/n.
-        one, two = iter(_sequence(first, early)), iter(_sequence(units - early, late))
-        chances = [np.concatenate([_take(one, a), _take(two, b)]) for a, b in zip(early, late)]
-        if sampler in QUEUES:
-            chances = [np.ones_like(each) for each in chances]
-        return Plan(unit, new, early + late, chances)
-    if left and not units.sum():
-        raise errors.Starved(f"sampling {size}: {len(totals)} parts hold nothing to be drawn")
+
+
+def _replaced(
+    random: np.random.Generator, definition: Mapping[str, Any], totals: Sequence[Totals], fresh: Plan, left: int
+) -> Plan:
+    """Add draws with replacement to a plan that has the fresh ones."""
+    if not left:
+        return fresh
+    units, weighted = _of(totals, "units"), definition["sampler"] == "prioritized"
+    if not units.sum():
+        raise errors.Starved(f"sampling {fresh.unit * left}: {len(totals)} parts hold nothing to be drawn")
     mass = units.astype(float)
-    if sampler == "prioritized":
+    if weighted:
         logs = np.where(units > 0, [each.log_mass for each in totals], -np.inf)
-        mass = np.exp(logs - logs.max()) if left else mass
-    shares = mass / max(mass.sum(), 1e-300)
-    if sampler == "prioritized" and definition.get("draws") != "independent":
+        mass = np.exp(logs - logs.max())
+    shares = mass / mass.sum()
+    if weighted and definition.get("draws") != "independent":
         ends = np.cumsum(shares)
-        points = (np.arange(left) + random.random(left)) / max(left, 1) * ends[-1]
-        # A point at the very end is of the last part with mass.
-        last = int(np.flatnonzero(shares)[-1]) if left else 0
+        points = (np.arange(left) + random.random(left)) / left * ends[-1]
+        last = int(np.flatnonzero(shares)[-1])  # which has a point at the very end
         drawn = np.bincount(np.minimum(np.searchsorted(ends, points, side="right"), last), minlength=len(units))
     else:
-        drawn = random.multinomial(left, shares) if left else np.zeros_like(units)
-    chances = [np.full(count, -each) for count, each in zip(drawn, shares)]
-    if sampler != "prioritized" or not left:
-        return Plan(unit, new, drawn, chances)
+        drawn = random.multinomial(left, shares)
+    plan = replace(fresh, drawn=drawn, chances=[np.full(count, -each) for count, each in zip(drawn, shares)])
+    if not weighted:
+        return plan
     beta, log_units = max(each.beta for each in totals), math.log(units.sum())
     largest = -math.inf
-    if definition.get("importance_norm") == "table":  # what (N P)^-beta becomes with the N and the P of the whole
+    if definition.get("importance_norm") == "table":  # what (N P)^-beta becomes with the N and the P of the table
         largest = max(
             each.log_largest - beta * (log_units - math.log(each.units) + math.log(own))
             for each, own in zip(totals, shares)
             if own > 0
         )
-    return Plan(unit, new, drawn, chances, (beta, log_units, largest))
+    return replace(plan, log_weight=(beta, log_units, largest))
 
 
 def _of(totals: Sequence[Totals], name: str) -> Array:
@@ -246,8 +290,8 @@ def _take(values: Iterable[float], n: int) -> Array:
 
 
 def merge(pieces: Sequence[tuple[int, Batch]], plan: Plan | None, present: int) -> Batch:
-    """Make one batch of what parts answered, by their numbers, with the ids of the whole, and the probabilities and
-    weights of one table that holds everything.
+    """Make one batch of what parts answered, by their numbers, with the table's ids, and the probabilities and weights of
+    one table that holds everything.
 
     Args:
         pieces: part and batch.
@@ -265,40 +309,19 @@ def merge(pieces: Sequence[tuple[int, Batch]], plan: Plan | None, present: int) 
         present=present + sum(each.present for each in infos),
     )
     records = [batch.record_batch for _, batch in pieces]
-    schema = records[0].schema
-    columns = {
-        name: pa.concat_arrays([record.column(name) for record in records])
-        for name in ("id", "group", "probability", "weight")
-        if name in schema.names
-    }
+    names = records[0].schema.names
+    new: dict[str, list[Array]] = {}  # by column, for each piece
     for name in ("id", "group"):
-        if name in columns and any(part for part, _ in pieces):
-            tops = np.repeat([np.uint64(part << PART_BITS) for part, _ in pieces], [len(each) for each in records])
-            columns[name] = pa.array(columns[name].to_numpy() | tops)
-    if plan is not None and "probability" in columns:
-        chances = np.concatenate(
-            [np.concatenate([np.ones(int(a)), each]) for a, each in zip(plan.fresh, plan.chances)]
-        ).repeat(plan.unit)
-        # A fresh draw has probability 1, which is as it was.
-        own = columns["probability"].to_numpy()
-        chances = np.where(chances < 0, -chances * own, chances)
-        columns["probability"] = pa.array(chances)
-        if plan.log_weight is not None and "weight" in columns:
-            replayed = np.concatenate(
-                [np.arange(int(a + b)) >= a for a, b in zip(plan.fresh, plan.drawn)]
-            ).repeat(plan.unit)
-            beta, log_units, largest = plan.log_weight
-            logs = -beta * (log_units + np.log(chances[replayed]))
-            largest = max(largest, float(logs.max()))
-            weights = np.ones(len(chances), np.float32)
-            weights[replayed] = np.exp(logs - largest)
-            columns["weight"] = pa.array(weights)
-            info = replace(info, log_weight_scale=largest)
-    begin = 0
+        if name in names:
+            new[name] = [join_all(part, batch.column(name)) for part, batch in pieces]
+    if plan is not None and "probability" in names:
+        new["probability"] = plan.probabilities([batch.probabilities for _, batch in pieces])
+        if plan.log_weight is not None and "weight" in names:
+            new["weight"], scale = plan.weights(new["probability"])
+            info = replace(info, log_weight_scale=scale)
     for at, record in enumerate(records):
-        own = {name: column.slice(begin, len(record)) for name, column in columns.items()}
-        begin += len(record)
+        columns = {name: pa.array(pieces[at]) for name, pieces in new.items()}
         records[at] = pa.RecordBatch.from_arrays(
-            [own.get(name, record.column(name)) for name in schema.names], schema=schema
+            [columns.get(name, record.column(name)) for name in names], schema=record.schema
         )
     return Batch(records, info)
