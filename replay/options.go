@@ -82,7 +82,7 @@ type Options struct {
 	// divide weights by the largest of the batch or the table, of all trainers together [batch]
 	ImportanceNorm Norm `json:"importance_norm,omitempty"`
 
-	Shards    int            `json:"shards,omitempty"`     // parts, each sampled by its own trainer [1]
+	Shards    int            `json:"shards,omitempty"`     // shares of the table, each sampled by its own trainer [1]
 	Advantage advantage.Kind `json:"advantage,omitempty"`  // how advantages are taken at insertion [group]
 	Vocab     int            `json:"vocab,omitempty"`      // token ids are below [not checked]
 	MaxTokens int            `json:"max_tokens,omitempty"` // of one rollout, prompt included [no limit]
