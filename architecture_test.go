@@ -80,7 +80,7 @@ func onlyStandard() []string {
 // exceptions are the packages of such parts that may import modules all the same, by what their paths begin with.
 func exceptions() map[string]string {
 	return map[string]string{module + "/lab/task/search": "github.com/blevesearch/bleve",
-		module + "/lab/results": "gonum.org/v1/gonum/stat"}
+		module + "/lab/results": "gonum.org/v1/gonum/stat", module + "/internal/settings": "github.com/goccy/go-yaml"}
 }
 
 // neverTensors lists the parts that must not reach gomlx, by however many steps.

@@ -163,13 +163,19 @@ func (o Options) withDefaults() Options {
 
 // Validate returns every problem at once, joined; nil if there is none.
 func (o Options) Validate() error {
-	o = o.withDefaults()
 	var p option.Problems
+	o.Check(&p)
+	return p.Err()
+}
+
+// Check adds the problems of the options to those of reading them, from which some may follow.
+func (o Options) Check(p *option.Problems) {
+	o = o.withDefaults()
 	p.Check(o.Sync == journal.Always || o.Sync == journal.Interval || o.Sync == journal.Off, "sync", o.Sync,
 		"always, interval or off")
 	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
 	p.Check(o.MemoryBytes >= minMemory, "memory_bytes", o.MemoryBytes, "%d or more", minMemory)
-	p.Check(o.MemoryBytes < minMemory || o.tableBytes() >= o.MemoryBytes/minForTables,
+	p.CheckWith("max_in_flight_bytes max_outgoing_bytes max_connections", o.tableBytes() >= o.MemoryBytes/minForTables,
 		"memory_bytes", o.MemoryBytes, "%d more, since less than 1/%d is left for tables; or lower "+
 			"max_in_flight_bytes (%d, which counts twice), max_outgoing_bytes (%d) or max_connections (%d, of %d "+
 			"bytes each)",
@@ -177,7 +183,7 @@ func (o Options) Validate() error {
 		o.MaxConnections, connectionOverhead)
 	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes,
 		"1024 to %d", math.MaxInt32)
-	p.Check(o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes,
+	p.CheckWith("max_message_bytes", o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes,
 		"max_message_bytes (%d) or more", o.MaxMessageBytes)
 	p.Check(o.MaxOutgoingBytes >= 1<<20, "max_outgoing_bytes", o.MaxOutgoingBytes, "%d or more", 1<<20)
 	p.Check(o.MaxConnections > 0, "max_connections", o.MaxConnections, "1 or more")
@@ -190,13 +196,11 @@ func (o Options) Validate() error {
 	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
 	names := make(map[string]bool)
 	for i, d := range o.Tables {
-		p.Check(!names[d.Name], fmt.Sprintf("tables[%d].name", i), d.Name, "a name that no other table has")
+		at := fmt.Sprintf("tables[%d]", i)
+		p.Check(d.Name == "" || !names[d.Name], at+".name", d.Name, "a name that no other table has")
 		names[d.Name] = true
-		if _, err := define(d); err != nil {
-			p.Add(fmt.Errorf("tables[%d]: %w", i, err))
-		}
+		p.In(at, func(p *option.Problems) { checkNew(p, d) })
 	}
-	return p.Err()
 }
 
 // Service is tables on the network. Make it with [New].

@@ -90,6 +90,9 @@ func (s BaseSeed) String() string {
 	return strconv.FormatUint(uint64(s), 10)
 }
 
+// Want says what a configuration may give.
+func (s BaseSeed) Want() string { return "a whole number, or own for the run's seed" }
+
 // MarshalYAML writes a number, or own.
 func (s BaseSeed) MarshalYAML() ([]byte, error) { return []byte(s.String()), nil }
 
