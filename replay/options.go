@@ -94,7 +94,7 @@ type Options struct {
 	MaxTokens int `json:"max_tokens,omitempty" default:"no limit" range:"[0, 2147483647]"`
 	// of every draw
 	Seed uint64 `json:"seed,omitempty" default:"0"`
-	// until an unacknowledged batch goes back; at most a year
+	// until an unacknowledged batch goes back
 	LeaseSeconds float64 `json:"lease_seconds,omitempty" default:"60" range:"[0.001, 31622400]"`
 
 	// PriorityFunction is the priority base [BaseFunction]: a finite base, of which the absolute value counts.

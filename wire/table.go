@@ -13,7 +13,8 @@ type Table struct {
 	Limiter *Limiter         `json:"limiter,omitempty"` // samples per insert [none]
 	Gate    *Gate            `json:"gate,omitempty"`    // staleness gate for generators [none]
 	Prompts *prompts.Options `json:"prompts,omitempty"` // prompt replay [none]
-	Columns []Column         `json:"columns,omitempty"` // the user's own, carried untouched [none]
+	// columns of your own, carried untouched: names that begin with x_, and types such as float32 or list<int64> [none]
+	Columns []Column `json:"columns,omitempty"`
 }
 
 // Limiter holds the draws per inserted rollout near a ratio. With d = inserted x samples_per_insert - drawn, counted

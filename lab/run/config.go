@@ -219,8 +219,8 @@ type Checkpoint struct {
 
 // Baseline is what the no-replay arm of a comparison does differently. Keys left at 0 get the values in brackets.
 type Baseline struct {
-	Sampler  replay.Sampler `yaml:"sampler"`  // queue of the no-replay arm: lifo or fifo
-	Capacity int            `yaml:"capacity"` // rollouts [2 x pipeline.batch]
+	Sampler  replay.Sampler `yaml:"sampler" values:"lifo fifo"` // queue of the no-replay arm
+	Capacity int            `yaml:"capacity"`                   // rollouts [2 x pipeline.batch]
 	// GPUs that generate [the split of at most as many GPUs that stalls least]
 	Workers      int     `yaml:"workers"`
 	Trainers     int     `yaml:"trainers"`      // GPUs that train [as workers]

@@ -15,18 +15,31 @@ import (
 // spells the key, its type is that of the values, its comment says what it means, and two more tags say
 //
 //   - default: what a field that is not given, zero or nil, stands for: a value, or words if it is none ("no limit");
-//   - range: the numbers allowed, as an interval: [0, 1), (0, 100], [0.001, inf].
+//   - range: the numbers allowed, as an interval: [0, 1), (0, 100], [0.001, inf];
+//   - values: the words allowed, with spaces between them, where the type of the field has more.
 //
 // [Fill] and [Problems.CheckFields] act on them. Package internal/reference writes documents by them, and
 // internal/settings reads by the keys.
 type Field struct {
 	Key   string
 	Value reflect.Value
+	Of    reflect.Type // the struct that has the field
 	reflect.StructField
 }
 
 // Enumerated is a type of which the values are few words, such as a table's sampler.
 type Enumerated interface{ Values() []string }
+
+// Values returns the words that the field may have, nil if they are not few.
+func (f Field) Values() []string {
+	if tag, ok := f.Tag.Lookup("values"); ok {
+		return strings.Fields(tag)
+	}
+	if e, few := reflect.Zero(f.Type).Interface().(Enumerated); few {
+		return e.Values()
+	}
+	return nil
+}
 
 // Fields yields the fields of a struct that have a key, those of embedded structs included.
 func Fields(of reflect.Value) iter.Seq[Field] {
@@ -42,7 +55,7 @@ func fields(of reflect.Value, yield func(Field) bool) bool {
 			if !fields(of.Field(i), yield) {
 				return false
 			}
-		case key != "" && !yield(Field{key, of.Field(i), f}):
+		case key != "" && !yield(Field{key, of.Field(i), of.Type(), f}):
 			return false
 		}
 	}
@@ -123,8 +136,8 @@ func (p *Problems) CheckFields(options any, skip func(Field) bool) {
 		if !v.IsValid() || skip != nil && skip(f) || p.Has(f.Key) || p.mistyped(f.Key, v.Interface()) {
 			continue
 		}
-		if e, few := v.Interface().(Enumerated); few {
-			p.Check(slices.Contains(e.Values(), v.String()), f.Key, v.Interface(), "%s", List(e.Values()))
+		if values := f.Values(); values != nil {
+			p.Check(slices.Contains(values, v.String()), f.Key, v.Interface(), "%s", List(values))
 		} else if r, ok := f.Range(); ok {
 			p.Check(r.holds(v), f.Key, v.Interface(), "%s", r)
 		}
@@ -180,8 +193,18 @@ func (r Range) holds(v reflect.Value) bool {
 	return (x > r.low || !r.openLow && x == r.low) && (x < r.high || !r.openHigh && x == r.high)
 }
 
-// Unbounded reports whether the range is of all numbers from 0 on that a computer's whole number holds, or more.
-func (r Range) Unbounded() bool { return r.low == 0 && !r.openLow && r.high >= math.MaxInt32 }
+// Brief writes the range in words for a document, "" if it is what one expects: bounds that only a computer has are left
+// out, and so is what 0 stands for.
+func (r Range) Brief() string {
+	r.zero = ""
+	if r.high >= math.MaxInt32 && r.openHigh || r.high < math.Inf(1) && r.high >= math.MaxInt32 {
+		r.high, r.openHigh, r.whole = math.Inf(1), true, true
+	}
+	if r.high == math.Inf(1) && (r.low == 0 && !r.openLow && r.openHigh || r.low == math.Inf(-1)) {
+		return ""
+	}
+	return r.String()
+}
 
 // String writes the range in words: "0 (no limit) to 64", "above 0, at most 100", "0.001 or more, or inf".
 func (r Range) String() string {

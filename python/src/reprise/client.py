@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .connection import Connection
-from .definition import Definition
+from .definition import Creator, Definition, Keys
+from .errors import Invalid
 from .stats import TableInfo
 from .table import Table
 
 
-class Client:
+class Client(Creator[Table]):
     """A connection to a replay service. Threads may share it. Each process needs its own, also after a fork."""
 
     def __init__(self, connection: Connection) -> None:
@@ -31,21 +33,19 @@ class Client:
         """The service's address."""
         return self._connection.address
 
-    def create(self, name: str, definition: Definition | None = None, **options: Any) -> Table:
-        """Create a table, or return the existing one if its definition is the same.
-
-        Args:
-            name: letters, digits, ``-``, ``_`` and ``.``, at most 128.
-            definition: or its fields as keyword arguments: ``create("math", capacity=4096, sampler="prioritized")``.
-                ``max_size`` is another name for ``capacity``.
-
-        Raises:
-            Exists: a table of that name has another definition.
-        """
-        keys = Definition.given(definition, options).asdict()
+    def _create(self, name: str, parts: int | None, keys: dict[str, Any]) -> Table:
+        if parts not in (None, 1):
+            raise Invalid(f"parts: {parts!r}: want 1 on one service; connect to several for a table in parts")
         table = self.table(name)
         self._connection.action("create_table", {"name": name, **keys})
         return table
+
+    def _create_all(self, tables: Mapping[str, Definition | Keys]) -> None:
+        for name, keys in tables.items():
+            if isinstance(keys, Definition):
+                self.create(name, keys)
+            else:
+                self.create(name, **keys)
 
     def drop(self, name: str) -> None:
         """Remove a table and its contents, on disk too."""

@@ -48,7 +48,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from . import _program, client, errors
 from .connection import Connection, Deadline, log
-from .definition import Definition
+from .definition import Definition, Keys
 from .parts import Client as ClientOfParts
 from .service import Service
 
@@ -127,7 +127,7 @@ def start(
     *,
     replicas: int = 1,
     name: str = "replay",
-    tables: Mapping[str, Definition | Mapping[str, Any]] | None = None,
+    tables: Mapping[str, Definition | Keys] | None = None,
     data: str | Path | None = None,
     sync: str | None = None,
     cpus: float = 1.0,
@@ -145,7 +145,7 @@ def start(
         parts: services, 1 to 256.
         replicas: with 3 the services form a cluster that keeps each rollout on three nodes, in ``data``.
         name: by which `connect` finds them.
-        tables: to create, by name: a `Definition`, or its fields; of all parts together.
+        tables: to create, by name: a `Definition`, or its keys; of all parts together.
         data: folder on each node for journals; those of a part are in ``data/NAME.I``. A part that restarts where its
             journals are has its rollouts again. Without it rollouts are in memory, and a part that restarts is empty.
         sync: what an acknowledged insertion survives, with ``data``: as in `reprise.serve`.
@@ -200,11 +200,7 @@ def start(
         ray.get([actor.serve.remote(peers) for actor in started._actors], timeout=deadline.left())
         if tables:
             with connect(name, timeout=max(deadline.left(), 1.0)) as connected:
-                for table, definition in tables.items():
-                    if isinstance(definition, Definition):
-                        connected.create(table, definition)
-                    else:
-                        connected.create(table, **definition)
+                connected._create_all(tables)
     except BaseException as error:
         started.shutdown(timeout=LOOK_UP)
         if type(error) is ValueError and "already" in str(error):  # another start took the name meanwhile

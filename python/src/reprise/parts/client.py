@@ -8,7 +8,6 @@ from typing import Any, cast
 from .. import client, errors
 from ..arrays import whole
 from ..connection import Connection
-from ..definition import Definition
 from ..stats import TableInfo
 from .services import Services
 from .table import Table
@@ -33,19 +32,7 @@ class Client(client.Client):
         """The services' addresses, with commas: `reprise.connect` takes them so."""
         return ",".join(self.services.addresses)
 
-    def create(
-        self, name: str, definition: Definition | None = None, *, parts: int | None = None, **options: Any
-    ) -> Table:
-        """Create a table in parts, one on each service, or return the existing one if its definition is the same.
-
-        Args:
-            parts: of a cluster, by default one for each address given. Services that are not one have a part each.
-
-        The definition is the table's: each part gets its share of ``capacity``, ``capacity_bytes``, ``min_size``, the
-        gate's ``rollouts_per_update`` and the limiter's ``error_buffer``, rounded up to what a part must have. Parts on
-        services that are away are created when these come back.
-        """
-        keys = Definition.given(definition, options).asdict()
+    def _create(self, name: str, parts: int | None, keys: dict[str, Any]) -> Table:
         made = self.table(name)
         made.create(keys, None if parts is None else whole("parts", parts, 1))
         return made

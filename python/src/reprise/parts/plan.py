@@ -76,19 +76,23 @@ def _mix(z: int) -> int:
 
 
 def part_of(keys: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
-    """Return the definition of one part of a table in parts, as the service's JSON."""
+    """Return the definition of one part of a table in parts, as the service's JSON. One with keys of a wrong kind stays
+    as it is: the services say all that is wrong with it."""
     out = dict(keys)
-    shards = out.get("shards") or 1
-    out["capacity"] = shards * math.ceil(out.get("capacity", 4096) / (parts * shards))
-    for name in ("capacity_bytes", "min_size"):
-        if out.get(name):
-            out[name] = math.ceil(out[name] / parts)
-    if gate := out.get("gate"):
-        out["gate"] = {**gate, "rollouts_per_update": gate["rollouts_per_update"] / parts}
-    if limiter := out.get("limiter"):
-        least = max(1.0, limiter["samples_per_insert"] * (out.get("group_size") or 1))
-        out["limiter"] = {**limiter, "error_buffer": max(least, limiter["error_buffer"] / parts)}
-    out["seed"] = (out.get("seed") or 0) + part & _WORD
+    shards, gate, limiter = out.get("shards") or 1, out.get("gate"), out.get("limiter")
+    try:
+        out["capacity"] = shards * math.ceil(out.get("capacity", 4096) / (parts * shards))
+        for name in ("capacity_bytes", "min_size"):
+            if out.get(name):
+                out[name] = math.ceil(out[name] / parts)
+        if gate:
+            out["gate"] = {**gate, "rollouts_per_update": gate["rollouts_per_update"] / parts}
+        if limiter:
+            least = max(1.0, limiter["samples_per_insert"] * (out.get("group_size") or 1))
+            out["limiter"] = {**limiter, "error_buffer": max(least, limiter["error_buffer"] / parts)}
+        out["seed"] = (out.get("seed") or 0) + part & _WORD
+    except (TypeError, KeyError):
+        return dict(keys)
     return out
 
 
