@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
@@ -451,5 +450,3 @@ func joinDefinitions(name string, parts []*wire.Table) *wire.Table {
 	}
 	return &d
 }
-
-var _ replay.Buffer = (*PartedTable)(nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// ServiceView is what a service needs of a table beyond [Buffer]: insertions that are safe to repeat, leases that start
+// ServiceView is what a service needs of a table beyond its methods: insertions that are safe to repeat, leases that start
 // when a batch is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
 type ServiceView struct{ table *Table }
 
