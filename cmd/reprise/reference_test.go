@@ -69,8 +69,8 @@ func TestReferenceListsEveryKey(t *testing.T) {
 	w.Table(server.Config{}.WithDefaults())
 	w.Text("## Tables")
 	w.Text("A table in `tables:` of the service's file, in `--table key=value,…`, in the body of `create_table`, and " +
-		"in Python's\n`Definition`. The keys of `replay` in a run are the\n" +
-		"same, but for those that other sections of a run decide.")
+		"as Python's\nkeyword arguments. The keys of `replay` in a run are the same, but for those that other sections of " +
+		"a run decide.")
 	w.Table(wire.Table{})
 	if err := w.Err(); err != nil {
 		t.Error(err)

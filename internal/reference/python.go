@@ -19,8 +19,7 @@ type Class struct {
 }
 
 // Python writes the Python module of a table's keys: a class for each section, all keys as keyword arguments with their
-// types and docs, and what takes them. Keys that the module writes in a way of its own are in special, with their types
-// and what becomes of them: docs are those of the struct.
+// types and docs, and what takes them. special has the Python types of mappings, which Go has as lists.
 func (w *Writer) Python(table any, sections []Class, special map[string]string) {
 	p := python{w, special, make(map[string]string)}
 	for _, c := range sections {
@@ -37,9 +36,9 @@ func (w *Writer) Python(table any, sections []Class, special map[string]string) 
 		fields := p.keys(c.Of)
 		p.class(c.Name, wrapped("    ", "    ", `"""`+c.Doc)+"\n    Attributes:\n"+attributes("        ", fields), fields)
 	}
-	p.class("Definition", wrapped("    ", "    ", `"""The keys of a table; `+"`Client.create` says what they mean. None means "+
-		"the service's default. `Table.info` returns them with defaults filled in."), keys)
-	w.out.WriteString("\n\nclass Keys(TypedDict, total=False):\n    \"\"\"The keys of a table as keyword arguments.\"\"\"\n\n")
+	p.class("Definition", wrapped("    ", "    ", `"""The keys of a table; `+"`Client.create` says what they mean. None "+
+		"means the service's default. `Table.info` returns them with defaults filled in."), keys)
+	w.out.WriteString(pythonKeys)
 	keys = append(keys, pythonKey{name: "max_size", kind: "int", doc: "another name for capacity"})
 	for _, k := range keys {
 		fmt.Fprintf(&w.out, "    %s: %s\n%s", k.name, k.kind, wrapped("    ", "    ", `"""`+sentence(k.doc)+`"""`))
@@ -58,7 +57,7 @@ func attributes(indent string, keys []pythonKey) (out string) {
 // python writes a module.
 type python struct {
 	*Writer
-	special map[string]string // types by key
+	special map[string]string // by key
 	types   map[string]string // Python's by Go's
 }
 
@@ -79,7 +78,8 @@ func (p python) keys(of any) (keys []pythonKey) {
 		if meaning == "" {
 			p.fail(fmt.Errorf("%s has no comment: say what it means", f.Key))
 		}
-		k := pythonKey{name: f.Key, doc: meaning, required: !strings.Contains(f.Tag.Get("json"), "omitempty") && standard == ""}
+		k := pythonKey{name: f.Key, doc: meaning}
+		k.required = !strings.Contains(f.Tag.Get("json"), "omitempty") && standard == ""
 		if standard != "" && standard != "none" {
 			k.doc += " [" + standard + "]"
 		}
@@ -166,6 +166,13 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Made = TypeVar("Made", covariant=True)
+
+`
+
+const pythonKeys = `
+
+class Keys(TypedDict, total=False):
+    """The keys of a table as keyword arguments."""
 
 `
 

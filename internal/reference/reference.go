@@ -1,6 +1,6 @@
-// Package reference writes what people read of settings from the structs that define them (package rollout/option): keys,
-// defaults and ranges from their tags, values from their types, and meanings from the comments in the source. Tests use
-// it to keep docs/reference.md and Python's keyword arguments true.
+// Package reference writes what people read of settings from the structs that define them (package rollout/option):
+// keys, defaults and ranges from their tags, values from their types, and meanings from the comments in the source.
+// Tests use it to keep docs/reference.md and Python's keyword arguments true.
 package reference
 
 import (
