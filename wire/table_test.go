@@ -44,20 +44,6 @@ func prioritizedKeys() Table {
 	}
 }
 
-// keys are the keys of a struct as its json tags spell them, those of embedded structs included.
-func keys(t reflect.Type) (list []string) {
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous:
-			list = append(list, keys(f.Type)...)
-		case name != "-":
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
 func TestADefinitionSurvivesJSONAndYAMLWithEveryKey(t *testing.T) {
 	tables := everyKey()
 	for f, v := range reflect.ValueOf(tables[0].Options).Fields() {

@@ -43,7 +43,6 @@ type config struct {
 	Table  table          `yaml:"table"`
 	Tables []table        `yaml:"tables"`
 	On     bool           `yaml:"on"`
-	secret int
 }
 
 func read(t *testing.T, text string, c config) (config, error) {
