@@ -259,7 +259,7 @@ func TestUnitsAreDrawnAsOftenAsFromOneTableThatHoldsEverything(t *testing.T) {
 				wrong[i].Units, wrong[i].LogMass = 20, 0
 			}
 			if x, most := p.deviation(t, wrong, batches, size, expected); x <= most {
-				t.Errorf("an even division passes, with chi-square %v not above %v: the test has no power", x, most)
+				t.Errorf("an even plan passes, with chi-square %v not above %v: the test has no power", x, most)
 			}
 		})
 	}
@@ -336,7 +336,7 @@ func TestTheDivisionWithoutReplacementIsHypergeometric(t *testing.T) {
 		e := plans * choose(6, k) * choose(9, n-k) / choose(15, n)
 		x += (c - e) * (c - e) / e
 	}
-	if x > 25.74 { // 5 degrees of freedom, 1e-4; a binomial division would have 1,000
+	if x > 25.74 { // 5 degrees of freedom, 1e-4; a binomial plan would have 1,000
 		t.Errorf("chi-square %v of %v", x, counts)
 	}
 }

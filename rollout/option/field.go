@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Field is a key of a struct of options. The struct is the one definition of its keys: a field's yaml or json tag
@@ -108,6 +109,10 @@ func parse(text string, into reflect.Value) bool {
 		return u.UnmarshalText([]byte(text)) == nil
 	}
 	switch {
+	case into.Type() == reflect.TypeFor[time.Duration]():
+		d, err := time.ParseDuration(text)
+		into.SetInt(int64(d))
+		return err == nil
 	case into.CanInt():
 		n, err := strconv.ParseInt(text, 10, into.Type().Bits())
 		into.SetInt(n)
