@@ -50,7 +50,11 @@ func (r Reader) YAML(text []byte, into any) error {
 	if err := yaml.Unmarshal(text, &tree); err != nil {
 		var found yaml.Error
 		if errors.As(err, &found) && found.GetToken() != nil {
-			return fmt.Errorf("line %d: %s", found.GetToken().Position.Line, r.hide(found.GetMessage()))
+			message := found.GetMessage()
+			if r.Hidden {
+				message = "not valid YAML"
+			}
+			return fmt.Errorf("line %d: %s", found.GetToken().Position.Line, message)
 		}
 		return errors.New("not a YAML mapping")
 	}
@@ -146,14 +150,14 @@ func (r Reader) wrong(at place, value any, want string) {
 	if r.Hidden {
 		value = "a value that is not shown"
 	} else if text := fmt.Sprint(value); len(text) > 80 {
-		value = text[:80] + "…"
+		value = strings.ToValidUTF8(text[:80], "") + "…"
 	}
 	r.add(at, &option.Error{Key: at.key, Value: value, Want: want})
 }
 
 // add reports a problem.
 func (r Reader) add(at place, err error) {
-	if len(*r.problems) == maxProblems {
+	if r.full() {
 		return
 	}
 	if line := r.source.line(at.path); line > 0 {
@@ -162,12 +166,7 @@ func (r Reader) add(at place, err error) {
 	r.problems.Add(err)
 }
 
-func (r Reader) hide(message string) string {
-	if r.Hidden {
-		return "not valid YAML"
-	}
-	return message
-}
+func (r Reader) full() bool { return len(*r.problems) >= maxProblems }
 
 func (r Reader) tree(at place, tree map[string]any, into reflect.Value) {
 	fields := make(map[string]option.Field)
@@ -177,12 +176,9 @@ func (r Reader) tree(at place, tree map[string]any, into reflect.Value) {
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		if f, known := fields[key]; known {
 			r.value(at.below(key), tree[key], f.Value)
-			continue
-		}
-		want, meant := r.suggest(at, key, into.Type())
-		r.add(at.below(key), &option.Error{Key: at.below(key).key, Value: "unknown key", Want: want, Meant: meant})
-		if len(*r.problems) == maxProblems {
-			return
+		} else if !r.full() {
+			want, meant := r.suggest(at, key, into.Type())
+			r.add(at.below(key), &option.Error{Key: at.below(key).key, Value: "unknown key", Want: want, Meant: meant})
 		}
 	}
 }
