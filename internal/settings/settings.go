@@ -354,7 +354,13 @@ func (r Reader) suggest(at place, key string, t reflect.Type) (want, meant strin
 	} else if now != "" && !strings.Contains(now, ".") {
 		key = now
 	}
-	near := r.EveryKey(at.key, t)
+	own := slices.DeleteFunc(Keys(t), func(key string) bool {
+		return r.Elsewhere != nil && r.Elsewhere(at.below(key).key)
+	})
+	near := make([]string, len(own))
+	for i, key := range own {
+		near[i] = at.below(key).key
+	}
 	for _, fits := range []func(last string) bool{
 		func(last string) bool { return last == key }, func(last string) bool { return words.OneTypoApart(last, key) },
 	} {
@@ -368,9 +374,6 @@ func (r Reader) suggest(at place, key string, t reflect.Type) (want, meant strin
 			}
 		}
 	}
-	own := slices.DeleteFunc(Keys(t), func(key string) bool {
-		return r.Elsewhere != nil && r.Elsewhere(at.below(key).key)
-	})
 	return "one of " + strings.Join(own, ", "), ""
 }
 
