@@ -162,7 +162,7 @@ test-ray: build ## run reprise.ray on three nodes of Ray; installs 0.4 GB; skipp
 	else echo "SKIPPED: the tests of reprise.ray need Python 3.11, and Ray from PyPI"; fi
 
 # Ray's packages come before those of the trainers, which have none of Ray's.
-test-ray-trainers: build ## train by torch and TRL on two shards, one of which is killed; takes five minutes; skipped as test-ray is
+test-ray-trainers: build ## train by torch and TRL on two parts, one of which is killed; takes five minutes; skipped as test-ray is
 	@if ! $(ALONE) true 2>/dev/null; then echo "SKIPPED: the tests of trainers on Ray need unshare and ip, and namespaces"; \
 	elif $(MAKE) --no-print-directory venv-ray venv-trainers; then \
 		unset PYTHONDONTWRITEBYTECODE; cd python && PYTHONPYCACHEPREFIX=$(RAY)/cache OMP_NUM_THREADS=1 \

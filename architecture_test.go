@@ -80,8 +80,9 @@ func onlyStandard() []string {
 // exceptions are the packages of such parts that may import these packages all the same.
 func exceptions() map[string][]string {
 	return map[string][]string{
-		module + "/lab/task/search": {"github.com/blevesearch/go-porterstemmer", "github.com/clipperhouse/uax29/v2/words"},
-		module + "/lab/results":     {"gonum.org/v1/gonum/stat/distuv"},
+		module + "/lab/task/search":   {"github.com/blevesearch/go-porterstemmer", "github.com/clipperhouse/uax29/v2/words"},
+		module + "/lab/results":       {"gonum.org/v1/gonum/stat/distuv"},
+		module + "/internal/settings": {"github.com/goccy/go-yaml"},
 	}
 }
 
@@ -94,7 +95,7 @@ func neverTensors() []string {
 
 // narrower lists packages that may import less of this module than their part: sim and clients divide without a table.
 func narrower() map[string][]string {
-	return map[string][]string{module + "/replay/split": {"rollout"}}
+	return map[string][]string{module + "/replay/parted": {"rollout"}}
 }
 
 // goPackage is what the go command says of a package.

@@ -4,7 +4,10 @@ go 1.27.1
 
 toolchain go1.27.4
 
-require github.com/reprise-rl/reprise/lab v0.0.0
+require (
+	github.com/reprise-rl/reprise v0.0.0
+	github.com/reprise-rl/reprise/lab v0.0.0
+)
 
 require (
 	github.com/apache/arrow-go/v18 v18.8.0 // indirect
@@ -20,7 +23,6 @@ require (
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/pierrec/lz4/v4 v4.1.29 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
-	github.com/reprise-rl/reprise v0.0.0 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	golang.org/x/exp v0.0.0-20260908205506-85c1c2202aba // indirect
 	golang.org/x/net v0.62.0 // indirect

@@ -25,7 +25,7 @@ type rehearsal struct {
 
 func rehearse(t testing.TB, s *Service, w wire.Table) *rehearsal {
 	t.Helper()
-	d, err := complete(w, nil)
+	d, err := complete(w)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -584,7 +584,7 @@ func TestTheLeastSizeOfATable(t *testing.T) {
 func TestEveryProblemIsReportedAndNothingThatFollowsFromOne(t *testing.T) {
 	for _, c := range []struct{ assignments, want []string }{
 		{[]string{"pipeline.batch=0", "replay.capacity=-1", "replay.sampler=x", "evaluate.every=-1"}, []string{
-			"pipeline.batch: 0: want 1 or more", "replay.capacity: -1: want 1 to", "replay.sampler: x: want one of",
+			"pipeline.batch: 0: want 1 or more", "replay.capacity: -1: want 1 or more", "replay.sampler: x: want lifo",
 			"evaluate.every: -1: want more than 0"}},
 		{[]string{"pipeline.batch=0"}, []string{"pipeline.batch: 0: want 1 or more"}},
 		{[]string{"pipeline.trainers=-1", "replay.positive_share=2"}, []string{"pipeline.trainers: -1: want",
@@ -593,6 +593,15 @@ func TestEveryProblemIsReportedAndNothingThatFollowsFromOne(t *testing.T) {
 			[]string{"replay.capacity: 90: want at least pipeline.batch"}},
 		{[]string{"pipeline.trainers=3", "replay.capacity=99"}, []string{
 			"pipeline.batch: 1024: want a multiple of the 3 trainers", "replay.capacity: 99: want at least pipeline.batch"}},
+		{[]string{"replay.retention=positive", "replay.positive_fraction=0.5", "replay.capacity=7"},
+			[]string{"replay.capacity: 7: want at least pipeline.batch"}},
+		{[]string{"pipeline.batch=x", "replay.capacity=100", "replay.samplr=lifo", "replay.unit=group"}, []string{
+			"pipeline.batch: x: want a whole number", "replay.samplr: unknown key: want replay.sampler"}},
+		{[]string{"replay.sampler=[lifo]", "replay.mix=1", "replay.positive_share=2", "replay.max_uses=3"}, []string{
+			"replay.sampler: [lifo]: want lifo, fifo", "replay.positive_share: 2: want 0 to 1"}},
+		{[]string{"replay.sampler=prioritized", "replay.age_decay=soon", "replay.importance_beta=2", "policy.positions=x",
+			"generate.max_tokens=99"}, []string{"replay.age_decay: soon: want versions, or inf for none",
+			"replay.importance_beta: 2: want 0 to 1", "policy.positions: x: want a whole number"}},
 	} {
 		_, err := Load("", c.assignments)
 		if err == nil {

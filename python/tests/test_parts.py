@@ -20,8 +20,9 @@ import pytest
 from conftest import ROOT, Fake, Server, rollouts
 
 import reprise
-from reprise import aio, division, sharded
-from reprise.division import Totals, divide
+from reprise import aio, parts
+from reprise.parts import plan
+from reprise.parts.plan import Totals, divide
 
 PARTS = 3
 
@@ -37,22 +38,22 @@ def servers(binary: Any) -> Iterator[list[Server]]:
 
 
 @pytest.fixture
-def whole(servers: list[Server]) -> Iterator[sharded.Client]:
+def connected(servers: list[Server]) -> Iterator[parts.Client]:
     with reprise.connect([each.address for each in servers], timeout=30) as client:
         yield client
 
 
 @pytest.fixture
-def create(whole: sharded.Client, request: pytest.FixtureRequest) -> Iterator[Callable[..., sharded.Table]]:
+def create(connected: parts.Client, request: pytest.FixtureRequest) -> Iterator[Callable[..., parts.Table]]:
     made: list[str] = []
 
-    def create(**options: Any) -> sharded.Table:
+    def create(**options: Any) -> parts.Table:
         made.append(f"{request.node.name[:60].replace('[', '-').replace(']', '')}-{len(made)}")
-        return whole.create(made[-1], **options)
+        return connected.create(made[-1], **options)
 
     yield create
     for name in made:
-        whole.drop(name)
+        connected.drop(name)
 
 
 @pytest.fixture
@@ -87,15 +88,15 @@ def test_keys_order_the_parts_as_in_go() -> None:
     routes = json.loads((ROOT / "client/testdata/routes.json").read_text())
     assert len(routes) > 20 and max(len(route["order"]) for route in routes) == 256
     for route in routes:
-        key = division.key(route["prompt"], route["batch_id"], route["group"])
-        assert division.order(key, len(route["order"])) == route["order"], route
+        key = plan.key(route["prompt"], route["batch_id"], route["group"])
+        assert plan.order(key, len(route["order"])) == route["order"], route
 
 
-def test_a_group_goes_whole_to_the_part_that_its_key_prefers(create: Callable[..., sharded.Table]) -> None:
+def test_a_group_goes_whole_to_the_part_that_its_key_prefers(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, group_size=2)
     columns = groups(40)
     ids = table.insert(columns, batch_id="b")
-    ways = [division.order(division.key(f"p0-{i}", "b", i), PARTS)[0] for i in range(40)]
+    ways = [plan.order(plan.key(f"p0-{i}", "b", i), PARTS)[0] for i in range(40)]
     assert part_of(ids).tolist() == np.repeat(ways, 2).tolist() and len(set(ways)) == PARTS
     held = table.export(columns=["id", "prompt_id", "reward"]).to_pydict()
     assert dict(zip(held["id"], zip(held["prompt_id"], held["reward"]))) == dict(
@@ -106,11 +107,11 @@ def test_a_group_goes_whole_to_the_part_that_its_key_prefers(create: Callable[..
     free = create(capacity=600)
     columns = {**rollouts([4] * 6), "group": [7, None, 7, 9, 9, None], "prompt_id": list("abaccd")}
     ids = free.insert(columns, batch_id="c")
-    ways = [division.order(division.key(prompt, "c", i), PARTS)[0] for i, prompt in enumerate("abcd")]
+    ways = [plan.order(plan.key(prompt, "c", i), PARTS)[0] for i, prompt in enumerate("abcd")]
     assert part_of(ids).tolist() == [ways[at] for at in (0, 1, 0, 2, 2, 3)]
 
 
-def test_steps_come_back_under_the_ids_of_their_rows(create: Callable[..., sharded.Table]) -> None:
+def test_steps_come_back_under_the_ids_of_their_rows(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, unit="step")
     turns = [[dict(start=2, end=3, reward=1.0, done=False), dict(start=3, end=4, reward=0.0, done=True)], None] * 8
     columns = {**rollouts([4] * 16), "turns": turns}
@@ -121,7 +122,7 @@ def test_steps_come_back_under_the_ids_of_their_rows(create: Callable[..., shard
     assert [held[id] for id in ids.tolist()] == [columns["prompt_id"][at] for at in row]
 
 
-def test_the_definition_is_of_the_whole(whole: sharded.Client, create: Callable[..., sharded.Table]) -> None:
+def test_the_definition_is_the_tables(connected: parts.Client, create: Callable[..., parts.Table]) -> None:
     options = dict(
         capacity=60, group_size=2, sampler="fifo", min_size=12, seed=5, gate=reprise.Gate(24, 1),
         limiter=reprise.Limiter(samples_per_insert=1, error_buffer=60),
@@ -130,10 +131,10 @@ def test_the_definition_is_of_the_whole(whole: sharded.Client, create: Callable[
     definition = table.info().definition
     assert [definition[name] for name in ("capacity", "min_size", "seed", "group_size")] == [60, 12, 5, 2]
     assert definition["gate"]["rollouts_per_update"] == 24 and definition["limiter"]["error_buffer"] == 60
-    assert whole.create(table.name, **options).info().definition == definition
+    assert connected.create(table.name, **options).info().definition == definition
     with pytest.raises(reprise.Exists):
-        whole.create(table.name, **{**options, "capacity": 90})
-    assert table.name in [info.name for info in whole.list()]
+        connected.create(table.name, **{**options, "capacity": 90})
+    assert table.name in [info.name for info in connected.list()]
     seeds = [part.table.info().definition["seed"] for part in table.parts]
     assert seeds == [5, 6, 7] and {part.table.info().definition["capacity"] for part in table.parts} == {20}
 
@@ -144,7 +145,7 @@ def test_bad_lists_of_addresses_are_refused(addresses: list[str]) -> None:
         reprise.connect(addresses)
 
 
-def test_what_cannot_be_divided_is_refused_with_the_reason(create: Callable[..., sharded.Table]) -> None:
+def test_what_cannot_be_divided_is_refused_with_the_reason(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=60, sampler="unseen")
     table.insert(groups(6), group_size=2)
     with pytest.raises(reprise.Invalid, match="fresh: 2: want 0 from several parts with sampler unseen: nobody knows"):
@@ -163,7 +164,7 @@ def test_what_cannot_be_divided_is_refused_with_the_reason(create: Callable[...,
 @pytest.mark.parametrize("norm", ["batch", "table"])
 @pytest.mark.parametrize("draws", ["stratified", "independent"])
 def test_weighted_draws_have_the_probabilities_and_weights_of_one_table(
-    create: Callable[..., sharded.Table], norm: str, draws: str
+    create: Callable[..., parts.Table], norm: str, draws: str
 ) -> None:
     alpha, tau, beta, epsilon = 0.7, 3.0, 0.5, 1e-3
     table = create(
@@ -192,7 +193,7 @@ def test_weighted_draws_have_the_probabilities_and_weights_of_one_table(
         assert (abs(batch.weights.astype(float) - exact) <= half + 1e-9 * exact).all()
 
 
-def test_the_first_of_a_batch_are_fresh_in_each_part_and_weigh_1(create: Callable[..., sharded.Table]) -> None:
+def test_the_first_of_a_batch_are_fresh_in_each_part_and_weigh_1(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, sampler="prioritized", priority_base="reward", importance_beta=1.0)
     columns = rollouts([4] * 40) | {"reward": np.linspace(0.1, 4, 40).tolist()}
     reward = dict(zip(table.insert(columns).tolist(), np.float32(columns["reward"]).tolist()))
@@ -209,7 +210,7 @@ def test_the_first_of_a_batch_are_fresh_in_each_part_and_weigh_1(create: Callabl
 
 @pytest.mark.parametrize("sampler", ["distinct", "unseen", "least_used", "epoch"])
 def test_draws_without_replacement_repeat_nothing_and_say_their_probability(
-    create: Callable[..., sharded.Table], sampler: str
+    create: Callable[..., parts.Table], sampler: str
 ) -> None:
     table = create(capacity=600, sampler=sampler)
     ids = set(table.insert(rollouts([4] * 30)).tolist())
@@ -222,7 +223,7 @@ def test_draws_without_replacement_repeat_nothing_and_say_their_probability(
         np.testing.assert_allclose(sorted(second.probabilities), sorted(chances), rtol=1e-9)
 
 
-def test_groups_are_drawn_whole(create: Callable[..., sharded.Table]) -> None:
+def test_groups_are_drawn_whole(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, sampler="prioritized", priority_base="recency", unit="group", group_size=4)
     table.insert(groups(12, size=4))
     batch = table.sample(24, scope="global")
@@ -241,7 +242,7 @@ def chi_square(counts: Counter[int], law: dict[int, float], n: int) -> float:
     return sum((counts[id] - n * p) ** 2 / (n * p) for id, p in law.items())
 
 
-def test_draws_from_all_parts_have_the_law_of_one_table(create: Callable[..., sharded.Table]) -> None:
+def test_draws_from_all_parts_have_the_law_of_one_table(create: Callable[..., parts.Table]) -> None:
     # In 30,000 draws, the law that takes each part equally often has a chi-square far above the critical one: a
     # divider that ignores the parts' mass fails with a probability beyond 1 - 1e-6.
     table = create(capacity=600, sampler="prioritized", priority_base="reward", draws="independent", seed=11)
@@ -265,7 +266,7 @@ def test_draws_from_all_parts_have_the_law_of_one_table(create: Callable[..., sh
 
 @pytest.mark.parametrize("sampler", ["uniform", "distinct", "unseen", "least_used", "epoch", "fifo"])
 def test_parts_get_draws_by_what_they_hold(sampler: str) -> None:
-    # Of 10 draws from 5, 15 and 40 units: means within 6 standard errors of 4,000 divisions. An error of 3% in the
+    # Of 10 draws from 5, 15 and 40 units: means within 6 standard errors of 4,000 plans. An error of 3% in the
     # share of the smallest part is found with a probability above 0.99.
     held, n, times = np.array([5, 15, 40]), 10, 4000
     random = np.random.default_rng(1)
@@ -301,7 +302,7 @@ def test_a_part_that_ended_its_epoch_waits_for_the_others() -> None:
 
 
 @pytest.mark.parametrize("scope", ["own", "global"])
-def test_every_draw_is_settled_in_the_part_that_made_it(create: Callable[..., sharded.Table], scope: Any) -> None:
+def test_every_draw_is_settled_in_the_part_that_made_it(create: Callable[..., parts.Table], scope: Any) -> None:
     table = create(capacity=600, group_size=2)
     table.insert(groups(60))
     table.sample(8, scope=scope)
@@ -327,7 +328,7 @@ def test_every_draw_is_settled_in_the_part_that_made_it(create: Callable[..., sh
     assert stats.drawn == stats.acknowledged + stats.returned and batches.lapsed == 0
 
 
-def test_trainers_draw_from_parts_of_their_own(servers: list[Server], create: Callable[..., sharded.Table]) -> None:
+def test_trainers_draw_from_parts_of_their_own(servers: list[Server], create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600)
     table.insert(rollouts([4] * 60))
     addresses = ",".join(each.address for each in servers)
@@ -339,7 +340,7 @@ def test_trainers_draw_from_parts_of_their_own(servers: list[Server], create: Ca
                 assert all(len(each) == 1 for each in seen) and set.union(*seen) == parts, (trainer, trainers)
 
 
-def test_feedback_reaches_the_parts_of_its_rollouts(create: Callable[..., sharded.Table]) -> None:
+def test_feedback_reaches_the_parts_of_its_rollouts(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, sampler="prioritized", priority_exponent=1.0, importance_beta=0)
     ids = table.insert(rollouts([4] * 30))
     assert table.update(ids, np.arange(30), version=2).version == 2
@@ -370,7 +371,7 @@ def test_checkpoints_are_of_all_parts(servers: list[Server], mortal: Callable[..
         assert table.checkpoints() == []
 
 
-def test_the_gate_of_the_whole_is_shared_by_its_parts(create: Callable[..., sharded.Table]) -> None:
+def test_the_gate_is_shared_by_the_parts(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, group_size=2, gate=reprise.Gate(rollouts_per_update=24, max_staleness=0))
     grants = []
     while grant := table.start(3):
@@ -384,7 +385,7 @@ def test_the_gate_of_the_whole_is_shared_by_its_parts(create: Callable[..., shar
     assert table.start(99).groups > 0
 
 
-def test_prompts_are_replayed_by_the_part_that_they_were_reported_to(create: Callable[..., sharded.Table]) -> None:
+def test_prompts_are_replayed_by_the_part_that_they_were_reported_to(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, prompts=reprise.Prompts(fraction=0.5, cooldown=0, max_reuse=1))
     table.prompts_report([reprise.PromptResult(f"p{i}", correct=1, total=2, ref=i) for i in range(20)])
     got = [prompt for _ in range(4) for prompt in table.prompts_next(8)]
@@ -392,7 +393,7 @@ def test_prompts_are_replayed_by_the_part_that_they_were_reported_to(create: Cal
 
 
 @pytest.mark.parametrize("sampler", ["fifo", "lifo"])
-def test_a_queue_in_parts_gives_each_rollout_once(create: Callable[..., sharded.Table], sampler: str) -> None:
+def test_a_queue_in_parts_gives_each_rollout_once(create: Callable[..., parts.Table], sampler: str) -> None:
     table = create(capacity=120, sampler=sampler, group_size=2)
     ids = table.insert(groups(30)).tolist()
     seen: list[int] = []

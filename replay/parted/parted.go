@@ -1,17 +1,17 @@
-// Package split divides what is asked of one table over tables that hold parts of it: a batch over the totals that the
-// parts report ([Divide], [Plan.Merge]), groups by a hash ([Order]), capacities by shares ([Share]), and ids ([Join]).
+// Package parted divides what is asked of a table over its parts, each a table of another service: a batch over the
+// totals that the parts report ([Divide], [Plan.Merge]), groups by a hash ([Order]), amounts ([Share]), and ids ([Join]).
 //
 // A batch is drawn on two levels: how many draws fall on each part, then those inside the part by its own sampler. With
 // totals as of the draw the merged batch has the law of one table that holds everything: a unit's probability is that
-// of its part times that inside it, and importance weights are those of the whole. What is not exact:
+// of its part times that inside it, and importance weights are those of that table. What is not exact:
 //
-//   - Between the reading of totals and the draws other clients may insert or draw; the division is that of the totals.
+//   - Between the reading of totals and the draws other clients may insert or draw; the plan is that of the totals.
 //   - Units that max_uses exhausts within a batch of a sampler with replacement leave their own part's draws alone.
 //   - Sampler least_used knows the never used from the others, not those used once from those used twice.
 //   - Each part ends its epoch by itself; see [Epoch].
 //
 // Everything is a function of its arguments: the same totals and the same random stream give the same plan.
-package split
+package parted
 
 import (
 	"cmp"
@@ -57,7 +57,7 @@ const (
 	Queue      // each unit once, in the order of its part: fifo, lifo
 )
 
-// Rule is how a table draws. replay.Options.Division returns that of a table.
+// Rule is how a table draws. replay.Options.DrawRule returns that of a table.
 type Rule struct {
 	Kind    Kind
 	Unit    int     // rollouts of a unit, at least 1
@@ -283,10 +283,10 @@ func (p *Plan) Requests() []rollout.Request {
 	return requests
 }
 
-// Merge makes one batch of the parts' answers to [Plan.Requests], nil where nothing was asked: the ids are those of the
-// whole ([Join]), probabilities and weights those of one table. Its version is the largest; it has no id.
+// Merge makes one batch of the parts' answers to [Plan.Requests], nil where nothing was asked: ids are joined ([Join]),
+// probabilities and weights those of one table. Its version is the largest; it has no id.
 func (p *Plan) Merge(batches []*rollout.Batch) (*rollout.Batch, error) {
-	whole := &rollout.Batch{Draws: make([]rollout.Draw, 0, len(p.from)*p.rule.Unit)}
+	merged := &rollout.Batch{Draws: make([]rollout.Draw, 0, len(p.from)*p.rule.Unit)}
 	taken := make([]int, len(batches))
 	for i, part := range p.from {
 		b, at := batches[part], taken[part]
@@ -294,20 +294,21 @@ func (p *Plan) Merge(batches []*rollout.Batch) (*rollout.Batch, error) {
 			return nil, fmt.Errorf("part %d answered with fewer rollouts than the plan has for it", part)
 		}
 		taken[part] += p.rule.Unit
-		whole.Version, whole.Shard = max(whole.Version, b.Version), b.Shard
-		whole.Repeated = whole.Repeated || b.Repeated
-		for _, d := range b.Draws[at:taken[part]] {
-			d.ID, d.Group = rollout.ID(Join(part, uint64(d.ID))), Join(part, d.Group)
-			if d.Probability *= p.share[part]; p.chance[i] > 0 {
-				d.Probability = p.chance[i]
+		merged.Version, merged.Shard = max(merged.Version, b.Version), b.Shard
+		merged.Repeated = merged.Repeated || b.Repeated
+		unit := len(merged.Draws)
+		merged.Draws = append(merged.Draws, b.Draws[at:taken[part]]...)
+		draws := JoinDraws(part, merged.Draws[unit:])
+		for j := range draws {
+			if draws[j].Probability *= p.share[part]; p.chance[i] > 0 {
+				draws[j].Probability = p.chance[i]
 			}
-			whole.Draws = append(whole.Draws, d)
 		}
 	}
 	if p.rule.weighted() && len(p.from) > p.fresh {
-		p.weigh(whole)
+		p.weigh(merged)
 	}
-	return whole, nil
+	return merged, nil
 }
 
 // weigh sets the importance weights (N P)^-beta of the draws but the fresh ones, over the largest.
@@ -324,7 +325,7 @@ func (p *Plan) weigh(b *rollout.Batch) {
 		largest = max(largest, logs[i])
 	}
 	for i, t := range p.totals {
-		if p.rule.ByTable && p.share[i] > 0 { // what (N P)^-beta becomes with the N and the P of the whole
+		if p.rule.ByTable && p.share[i] > 0 { // what (N P)^-beta becomes with the N and the P of the table
 			largest = max(largest,
 				t.LogLargest-beta*(math.Log(float64(p.units)/float64(t.Units))+t.LogMass-p.logMass))
 		}
@@ -345,11 +346,11 @@ func sum(units []int) (all int) {
 // MaxParts bounds the parts of a table.
 const MaxParts = 256
 
-// partBits is where the number of a part begins in the ids of the whole.
+// partBits is where the number of a part begins in the table's ids.
 const partBits = 48
 
-// Join returns the id of the whole for an id of a part: of a rollout, a group, a batch or a grant, each below 2^48. 0,
-// which is no id, stays 0.
+// Join returns the table's id for an id of a part: of a rollout, a group, a batch or a grant, each below 2^48. 0, which
+// is no id, stays 0.
 func Join(part int, id uint64) uint64 {
 	if id == 0 {
 		return 0
@@ -357,10 +358,19 @@ func Join(part int, id uint64) uint64 {
 	return id | uint64(part)<<partBits
 }
 
+// JoinDraws gives draws of a part the table's ids, and returns them.
+func JoinDraws(part int, draws []rollout.Draw) []rollout.Draw {
+	for i := range draws {
+		d := &draws[i]
+		d.ID, d.Group = rollout.ID(Join(part, uint64(d.ID))), Join(part, d.Group)
+	}
+	return draws
+}
+
 // Cut is the inverse of [Join].
 func Cut(id uint64) (part int, ofPart uint64) { return int(id >> partBits), id & (1<<partBits - 1) }
 
-// Share returns what one of the parts gets of an amount of the whole, rounded up to a multiple.
+// Share returns what one of the parts gets of the table's amount, rounded up to a multiple.
 func Share(amount, parts, multiple int) int {
 	each := (amount + parts - 1) / parts
 	return (each + multiple - 1) / multiple * multiple

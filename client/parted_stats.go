@@ -93,34 +93,34 @@ func sum(into, from reflect.Value) {
 	}
 }
 
-func joinAges(whole, of []wire.AgeShare) []wire.AgeShare {
+func joinAges(sum, of []wire.AgeShare) []wire.AgeShare {
 	units := 0
 	for _, a := range of {
 		units += a.Units
 	}
 	for _, a := range of {
-		i, known := slices.BinarySearchFunc(whole, a.Age, func(x wire.AgeShare, age int) int { return x.Age - age })
+		i, known := slices.BinarySearchFunc(sum, a.Age, func(x wire.AgeShare, age int) int { return x.Age - age })
 		if !known {
-			whole = slices.Insert(whole, i, wire.AgeShare{Age: a.Age})
+			sum = slices.Insert(sum, i, wire.AgeShare{Age: a.Age})
 		}
-		w := &whole[i]
+		w := &sum[i]
 		w.Units += a.Units
 		w.Base += (a.Base - w.Base) * float64(a.Units) / float64(max(w.Units, 1))
 		w.Probability += a.Probability * float64(units)
 	}
-	return whole
+	return sum
 }
 
-func joinESS(whole, of []wire.AgeESS) []wire.AgeESS {
+func joinESS(sum, of []wire.AgeESS) []wire.AgeESS {
 	for _, e := range of {
-		i, known := slices.BinarySearchFunc(whole, e.First, func(x wire.AgeESS, age int) int { return x.First - age })
+		i, known := slices.BinarySearchFunc(sum, e.First, func(x wire.AgeESS, age int) int { return x.First - age })
 		if !known {
-			whole = slices.Insert(whole, i, e)
+			sum = slices.Insert(sum, i, e)
 			continue
 		}
-		w := &whole[i]
+		w := &sum[i]
 		w.ESS = (w.ESS*w.Tokens + e.ESS*e.Tokens) / max(w.Tokens+e.Tokens, 1)
 		w.Tokens += e.Tokens
 	}
-	return whole
+	return sum
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,40 +10,40 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// PartitionedTable is a table in parts, which several services hold. Its methods are those of [Table], and ids, batch
-// ids and grants name the part in their top bits ([split.Join]). They may be called concurrently.
+// PartedTable is a table in parts, which several services hold. Its methods are those of [Table], and ids, batch
+// ids and grants name the part in their top bits ([parted.Join]). They may be called concurrently.
 //
 // A part whose service is down is left out: groups go to the others, batches come from the others, and feedback for its
 // rollouts is dropped. Before it is used again it gets the table's version, and its definition if it came back empty.
-type PartitionedTable struct {
+type PartedTable struct {
 	services *Services
 	name     string
 	wait     time.Duration // see Waiting
 	atDraw   bool          // see UsingAtDraw
-	*partitionedState
+	*partedState
 }
 
-// partitionedState is what all PartitionedTables of a name share.
-type partitionedState struct {
+// partedState is what all PartedTables of a name share.
+type partedState struct {
 	cursors streamPool[*cursor]
 
 	mu         sync.Mutex
 	parts      []*part // nil: to be located
 	clustered  bool
-	options    *replay.Options                   // of the parts; nil: not known yet
-	version    rollout.Version                   // as this program set it, or the largest that it saw
-	leads      bool                              // this program sets the version
-	turn       uint64                            // draws from own parts
-	merged     uint64                            // batches of several parts
-	leased     map[rollout.BatchID]*cursor       // by Lease
-	plans      remembered[*split.Plan]           // of request ids
-	homes      remembered[*part]                 // of request ids
-	insertions remembered[map[int]*pendingGroup] // of callers who chose the batch id, and of those that halted
+	options    *replay.Options             // of the parts; nil: not known yet
+	version    rollout.Version             // as this program set it, or the largest that it saw
+	leads      bool                        // this program sets the version
+	turn       uint64                      // draws from own parts
+	merged     uint64                      // batches of several parts
+	leased     map[rollout.BatchID]*cursor // by Lease
+	plans      remembered[*parted.Plan]    // of request ids
+	homes      remembered[*part]           // of request ids
+	insertions remembered[[]*pendingGroup] // of callers who chose the batch id, and of those that halted
 }
 
 // part is a part of the table: an ordinary table of one service.
@@ -54,8 +55,8 @@ type part struct {
 	asked  time.Time // when the cluster was last asked where it is
 }
 
-func newPartitionedState() *partitionedState {
-	return &partitionedState{leased: make(map[rollout.BatchID]*cursor)}
+func newPartedState() *partedState {
+	return &partedState{leased: make(map[rollout.BatchID]*cursor)}
 }
 
 // remembered keeps the latest values under ids that callers choose.
@@ -80,28 +81,28 @@ func (r *remembered[V]) put(id string, v V) {
 }
 
 // Waiting is [Table.Waiting].
-func (w *PartitionedTable) Waiting(d time.Duration) *PartitionedTable {
+func (w *PartedTable) Waiting(d time.Duration) *PartedTable {
 	waiting := *w
 	waiting.wait = max(d, 0)
 	return &waiting
 }
 
 // UsingAtDraw is [Table.UsingAtDraw]. A batch of which a part fails leaves the draws of the others used.
-func (w *PartitionedTable) UsingAtDraw() *PartitionedTable {
+func (w *PartedTable) UsingAtDraw() *PartedTable {
 	using := *w
 	using.atDraw = true
 	return &using
 }
 
 // Name returns the table's name.
-func (w *PartitionedTable) Name() string { return w.name }
+func (w *PartedTable) Name() string { return w.name }
 
-func (w *PartitionedTable) failed(verb string, err error) error {
+func (w *PartedTable) failed(verb string, err error) error {
 	return fmt.Errorf("table %s in parts: %s: %w", w.name, verb, err)
 }
 
 // resolve returns the parts, after finding them.
-func (w *PartitionedTable) resolve(ctx context.Context) ([]*part, error) {
+func (w *PartedTable) resolve(ctx context.Context) ([]*part, error) {
 	w.mu.Lock()
 	known := w.parts
 	w.mu.Unlock()
@@ -139,7 +140,7 @@ func (w *PartitionedTable) resolve(ctx context.Context) ([]*part, error) {
 	return parts, nil
 }
 
-func (w *PartitionedTable) setParts(parts []*part, clustered bool) {
+func (w *PartedTable) setParts(parts []*part, clustered bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.parts, w.clustered, w.options = parts, clustered, nil
@@ -147,7 +148,7 @@ func (w *PartitionedTable) setParts(parts []*part, clustered bool) {
 
 // on carries out a call on a part and follows it where it has moved. While the part cannot be reached the error wraps
 // [ErrUnreachable].
-func (w *PartitionedTable) on(ctx context.Context, p *part, call func(*Table) error) error {
+func (w *PartedTable) on(ctx context.Context, p *part, call func(*Table) error) error {
 	for began := time.Now(); ; {
 		w.mu.Lock()
 		l, t := p.link, p.table
@@ -185,7 +186,7 @@ func (w *PartitionedTable) on(ctx context.Context, p *part, call func(*Table) er
 }
 
 // dropped has the parts of a cluster be found again: the table may be another by now.
-func (w *PartitionedTable) dropped() {
+func (w *PartedTable) dropped() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.clustered {
@@ -194,7 +195,7 @@ func (w *PartitionedTable) dropped() {
 }
 
 // ready returns an error while the service of a part is down, and asks the cluster where the part is now.
-func (w *PartitionedTable) ready(ctx context.Context, p *part) error {
+func (w *PartedTable) ready(ctx context.Context, p *part) error {
 	w.mu.Lock()
 	l := p.link
 	w.mu.Unlock()
@@ -212,7 +213,7 @@ func (w *PartitionedTable) ready(ctx context.Context, p *part) error {
 }
 
 // follow has a part be at another address from now on.
-func (w *PartitionedTable) follow(p *part, address string) error {
+func (w *PartedTable) follow(p *part, address string) error {
 	l, err := w.services.link(address)
 	if err != nil {
 		return err
@@ -228,7 +229,7 @@ func (w *PartitionedTable) follow(p *part, address string) error {
 }
 
 // relocate asks the cluster where a part is that could not be reached. The next call of it goes there.
-func (w *PartitionedTable) relocate(ctx context.Context, p *part) {
+func (w *PartedTable) relocate(ctx context.Context, p *part) {
 	w.mu.Lock()
 	at, name := p.link, p.table.name
 	ask := w.clustered && time.Since(p.asked) > partPatience
@@ -252,7 +253,7 @@ func (w *PartitionedTable) relocate(ctx context.Context, p *part) {
 }
 
 // catchUp brings a part that was down to the table's version, and makes it anew if its service lost it.
-func (w *PartitionedTable) catchUp(ctx context.Context, p *part, l *link, t *Table) error {
+func (w *PartedTable) catchUp(ctx context.Context, p *part, l *link, t *Table) error {
 	_, downs := l.up()
 	w.mu.Lock()
 	current, version, leads, clustered := p.downs == downs, w.version, w.leads, w.clustered
@@ -306,7 +307,7 @@ func (w *PartitionedTable) catchUp(ctx context.Context, p *part, l *link, t *Tab
 }
 
 // saw notes a version that the table has had.
-func (w *PartitionedTable) saw(v rollout.Version) {
+func (w *PartedTable) saw(v rollout.Version) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.leads {
@@ -316,7 +317,7 @@ func (w *PartitionedTable) saw(v rollout.Version) {
 
 // each carries out a call on parts at once. Parts that cannot be reached are left out, unless all of them are or the
 // call must reach every one: then those of a cluster, which move to other nodes, are tried again.
-func (w *PartitionedTable) each(ctx context.Context, parts []*part, all bool, call func(i int, t *Table) error) error {
+func (w *PartedTable) each(ctx context.Context, parts []*part, all bool, call func(i int, t *Table) error) error {
 	errs := make([]error, len(parts))
 	left := make([]int, len(parts)) // to be called
 	for i := range left {
@@ -348,7 +349,7 @@ func (w *PartitionedTable) each(ctx context.Context, parts []*part, all bool, ca
 }
 
 // ofAll carries out an action on every part that is up.
-func (w *PartitionedTable) ofAll(ctx context.Context, all bool, call func(i int, t *Table) error) (n int, err error) {
+func (w *PartedTable) ofAll(ctx context.Context, all bool, call func(i int, t *Table) error) (n int, err error) {
 	parts, err := w.resolve(ctx)
 	if err == nil {
 		err = w.each(ctx, parts, all, call)
@@ -356,9 +357,9 @@ func (w *PartitionedTable) ofAll(ctx context.Context, all bool, call func(i int,
 	return len(parts), err
 }
 
-// Info returns the definition of the whole, the largest version and the size of the parts that are up.
-func (w *PartitionedTable) Info(ctx context.Context) (wire.TableInfo, error) {
-	var infos [split.MaxParts]wire.TableInfo
+// Info returns the table's definition, the largest version and the size of the parts that are up.
+func (w *PartedTable) Info(ctx context.Context) (wire.TableInfo, error) {
+	var infos [parted.MaxParts]wire.TableInfo
 	n, err := w.ofAll(ctx, false, func(i int, t *Table) (err error) {
 		infos[i], err = t.Info(ctx)
 		return err
@@ -373,26 +374,24 @@ func (w *PartitionedTable) Info(ctx context.Context) (wire.TableInfo, error) {
 
 // joinInfo sums infos; those of parts that are down are empty.
 func joinInfo(name string, infos []wire.TableInfo) wire.TableInfo {
-	whole := wire.TableInfo{Table: name}
+	sum := wire.TableInfo{Table: name}
 	var definitions []*wire.Table
 	for _, i := range infos {
-		whole.Version = max(whole.Version, i.Version)
-		whole.Present, whole.Bytes = whole.Present+i.Present, whole.Bytes+i.Bytes
-		if i.Note != "" {
-			whole.Note = i.Note
-		}
+		sum.Version = max(sum.Version, i.Version)
+		sum.Present, sum.Bytes = sum.Present+i.Present, sum.Bytes+i.Bytes
+		sum.Note = cmp.Or(i.Note, sum.Note)
 		if i.Definition != nil {
 			definitions = append(definitions, i.Definition)
 		}
 	}
 	if len(definitions) > 0 {
-		whole.Definition = undivide(name, definitions)
+		sum.Definition = joinDefinitions(name, definitions)
 	}
-	return whole
+	return sum
 }
 
 // rules returns the options of the parts, which decide how draws are divided.
-func (w *PartitionedTable) rules(ctx context.Context) (*replay.Options, error) {
+func (w *PartedTable) rules(ctx context.Context) (*replay.Options, error) {
 	w.mu.Lock()
 	known := w.options
 	w.mu.Unlock()
@@ -413,13 +412,13 @@ func (w *PartitionedTable) rules(ctx context.Context) (*replay.Options, error) {
 }
 
 // Len returns the number of rollouts in the parts that are up.
-func (w *PartitionedTable) Len(ctx context.Context) (int, error) {
+func (w *PartedTable) Len(ctx context.Context) (int, error) {
 	info, err := w.Info(ctx)
 	return info.Present, err
 }
 
 // Stats returns what the parts that are up have counted.
-func (w *PartitionedTable) Stats(ctx context.Context) (rollout.Stats, error) {
+func (w *PartedTable) Stats(ctx context.Context) (rollout.Stats, error) {
 	s, err := w.Statistics(ctx)
 	if err != nil {
 		return rollout.Stats{}, err
@@ -428,8 +427,8 @@ func (w *PartitionedTable) Stats(ctx context.Context) (rollout.Stats, error) {
 }
 
 // Statistics returns the sums of what the parts that are up have counted, and which are down.
-func (w *PartitionedTable) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
-	var list [split.MaxParts]*wire.TableStatistics
+func (w *PartedTable) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
+	var list [parted.MaxParts]*wire.TableStatistics
 	n, err := w.ofAll(ctx, false, func(i int, t *Table) (err error) {
 		list[i], err = t.Statistics(ctx)
 		return err
@@ -441,7 +440,7 @@ func (w *PartitionedTable) Statistics(ctx context.Context) (*wire.TableStatistic
 }
 
 // Advance sets the version of every part that is up; a part that is down gets it before it is used again.
-func (w *PartitionedTable) Advance(ctx context.Context, v rollout.Version) error {
+func (w *PartedTable) Advance(ctx context.Context, v rollout.Version) error {
 	w.mu.Lock()
 	w.version, w.leads = max(w.version, v), true
 	w.mu.Unlock()
@@ -450,7 +449,7 @@ func (w *PartitionedTable) Advance(ctx context.Context, v rollout.Version) error
 }
 
 // Rewind sets the version of every part back to v, for a trainer restored from a checkpoint of its own.
-func (w *PartitionedTable) Rewind(ctx context.Context, v rollout.Version) error {
+func (w *PartedTable) Rewind(ctx context.Context, v rollout.Version) error {
 	_, err := w.ofAll(ctx, false, func(_ int, t *Table) error { return t.Rewind(ctx, v) })
 	if err == nil {
 		w.mu.Lock()
@@ -461,7 +460,7 @@ func (w *PartitionedTable) Rewind(ctx context.Context, v rollout.Version) error 
 }
 
 // byPart calls once for each part that ids name, with their indices. Parts that are down are left out.
-func (w *PartitionedTable) byPart(
+func (w *PartedTable) byPart(
 	ctx context.Context, n int, id func(i int) uint64, call func(t *Table, at []int) error,
 ) error {
 	parts, err := w.resolve(ctx)
@@ -470,7 +469,7 @@ func (w *PartitionedTable) byPart(
 	}
 	at := make([][]int, len(parts))
 	for i := range n {
-		k, _ := split.Cut(id(i))
+		k, _ := parted.Cut(id(i))
 		if k >= len(parts) {
 			return fmt.Errorf("id %d is of part %d: want one of the %d parts of table %s: %w", id(i), k, len(parts),
 				w.name, rollout.ErrInvalid)
@@ -491,12 +490,12 @@ func (w *PartitionedTable) byPart(
 }
 
 func ofPart(id uint64) uint64 {
-	_, of := split.Cut(id)
+	_, of := parted.Cut(id)
 	return of
 }
 
 // Update gives rollouts new priorities, all of a part or none.
-func (w *PartitionedTable) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
+func (w *PartedTable) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
 	if len(ids) != len(priorities) {
 		return fmt.Errorf("%d priorities for %d ids: give one for each: %w", len(priorities), len(ids),
 			rollout.ErrInvalid)
@@ -511,7 +510,7 @@ func (w *PartitionedTable) Update(ctx context.Context, ids []rollout.ID, priorit
 }
 
 // Report tells the parts what a trainer measured of its draws.
-func (w *PartitionedTable) Report(ctx context.Context, feedback ...rollout.Feedback) error {
+func (w *PartedTable) Report(ctx context.Context, feedback ...rollout.Feedback) error {
 	return w.byPart(ctx, len(feedback), func(i int) uint64 { return uint64(feedback[i].ID) },
 		func(t *Table, at []int) error {
 			list := make([]rollout.Feedback, len(at))
@@ -524,25 +523,25 @@ func (w *PartitionedTable) Report(ctx context.Context, feedback ...rollout.Feedb
 }
 
 // Checkpoint has every service save its part under a name. All must be up; nothing stops what comes in meanwhile.
-func (w *PartitionedTable) Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error) {
-	var list [split.MaxParts]wire.CheckpointAnswer
+func (w *PartedTable) Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error) {
+	var list [parted.MaxParts]wire.CheckpointAnswer
 	n, err := w.ofAll(ctx, true, func(i int, t *Table) (err error) {
 		list[i], err = t.Checkpoint(ctx, name)
 		return err
 	})
-	whole := wire.CheckpointAnswer{Name: name}
+	answer := wire.CheckpointAnswer{Name: name}
 	infos := make([]wire.TableInfo, n)
 	for i, a := range list[:n] {
 		infos[i] = a.TableInfo
-		whole.FileBytes += a.FileBytes
+		answer.FileBytes += a.FileBytes
 	}
-	whole.TableInfo = joinInfo(w.name, infos)
-	return whole, err
+	answer.TableInfo = joinInfo(w.name, infos)
+	return answer, err
 }
 
 // Restore replaces every part by what was saved under a name. All services must be up.
-func (w *PartitionedTable) Restore(ctx context.Context, name string) (wire.TableInfo, error) {
-	var infos [split.MaxParts]wire.TableInfo
+func (w *PartedTable) Restore(ctx context.Context, name string) (wire.TableInfo, error) {
+	var infos [parted.MaxParts]wire.TableInfo
 	n, err := w.ofAll(ctx, true, func(i int, t *Table) (err error) {
 		infos[i], err = t.Restore(ctx, name)
 		return err
@@ -555,18 +554,18 @@ func (w *PartitionedTable) Restore(ctx context.Context, name string) (wire.Table
 }
 
 // forget ends what is remembered of requests, for a table that is another now, and sets the version.
-func (w *PartitionedTable) forget(v rollout.Version, leads bool) {
+func (w *PartedTable) forget(v rollout.Version, leads bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.version, w.leads = v, leads
-	w.insertions, w.plans, w.homes = remembered[map[int]*pendingGroup]{}, remembered[*split.Plan]{}, remembered[*part]{}
+	w.insertions, w.plans, w.homes = remembered[[]*pendingGroup]{}, remembered[*parted.Plan]{}, remembered[*part]{}
 }
 
 // startSlice is how long a start, or a sample of own parts, waits at one part before it asks the next.
 const startSlice = 100 * time.Millisecond
 
 // Start is [Table.Start]: the first part whose gate lets groups start grants them, and they are inserted there.
-func (w *PartitionedTable) Start(ctx context.Context, groups, groupSize int) (answer wire.StartAnswer, err error) {
+func (w *PartedTable) Start(ctx context.Context, groups, groupSize int) (answer wire.StartAnswer, err error) {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return answer, err
@@ -589,7 +588,7 @@ func (w *PartitionedTable) Start(ctx context.Context, groups, groupSize int) (an
 			case errors.Is(err, ErrUnreachable):
 				lost = err
 			case err != nil || answer.Groups > 0:
-				answer.Grant = split.Join(p.number, answer.Grant)
+				answer.Grant = parted.Join(p.number, answer.Grant)
 				return answer, err
 			default:
 				lost = nil
@@ -605,11 +604,11 @@ func (w *PartitionedTable) Start(ctx context.Context, groups, groupSize int) (an
 }
 
 // left is [Table.left].
-func (w *PartitionedTable) left(ctx context.Context, began time.Time) time.Duration {
+func (w *PartedTable) left(ctx context.Context, began time.Time) time.Duration {
 	return (&Table{wait: w.wait}).left(ctx, began)
 }
 
-func (w *PartitionedTable) nextTurn() int {
+func (w *PartedTable) nextTurn() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turn++
@@ -617,40 +616,40 @@ func (w *PartitionedTable) nextTurn() int {
 }
 
 // Abandon gives back granted groups that will not be inserted.
-func (w *PartitionedTable) Abandon(ctx context.Context, grant uint64, groups int) error {
+func (w *PartedTable) Abandon(ctx context.Context, grant uint64, groups int) error {
 	return w.byPart(ctx, 1, func(int) uint64 { return grant }, func(t *Table, _ []int) error {
 		return t.Abandon(ctx, ofPart(grant), groups)
 	})
 }
 
 // PromptsNext returns prompts worth asking again, for a batch of the given number: each part answers for its share.
-func (w *PartitionedTable) PromptsNext(ctx context.Context, batch int) (wire.PromptsAnswer, error) {
+func (w *PartedTable) PromptsNext(ctx context.Context, batch int) (wire.PromptsAnswer, error) {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return wire.PromptsAnswer{}, err
 	}
 	list := make([]wire.PromptsAnswer, len(parts))
 	err = w.each(ctx, parts, false, func(i int, t *Table) (err error) {
-		list[i], err = t.PromptsNext(ctx, split.Share(batch, len(parts), 1))
+		list[i], err = t.PromptsNext(ctx, parted.Share(batch, len(parts), 1))
 		return err
 	})
-	whole := wire.PromptsAnswer{Prompts: []wire.Prompt{}}
+	answer := wire.PromptsAnswer{Prompts: []wire.Prompt{}}
 	for _, a := range list {
-		whole.Prompts = append(whole.Prompts, a.Prompts...)
-		whole.Version = max(whole.Version, a.Version)
+		answer.Prompts = append(answer.Prompts, a.Prompts...)
+		answer.Version = max(answer.Version, a.Version)
 	}
-	return whole, err
+	return answer, err
 }
 
 // PromptsReport reports the results of prompts, each to the part that its id prefers.
-func (w *PartitionedTable) PromptsReport(ctx context.Context, results ...wire.PromptResult) error {
+func (w *PartedTable) PromptsReport(ctx context.Context, results ...wire.PromptResult) error {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return err
 	}
 	home := make([]uint64, len(results))
 	for i, r := range results {
-		home[i] = split.Join(split.Order([]byte(r.ID), len(parts))[0], 1)
+		home[i] = parted.Join(parted.Order([]byte(r.ID), len(parts))[0], 1)
 	}
 	return w.byPart(ctx, len(results), func(i int) uint64 { return home[i] }, func(t *Table, at []int) error {
 		of := make([]wire.PromptResult, len(at))

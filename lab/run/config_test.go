@@ -43,8 +43,8 @@ func TestSettingsThatMayBeLeftOutAreReadAsTheyAreGiven(t *testing.T) {
 }
 
 func TestNamesOfOtherTrainersAreThoseOfKeysThatExist(t *testing.T) {
-	all := everyKey("", reflect.TypeFor[Config]())
-	for name, key := range fieldNames() {
+	all := reader().EveryKey("", reflect.TypeFor[Config]())
+	for name, key := range synonyms() {
 		found := slices.ContainsFunc(all, func(full string) bool {
 			return full == key || strings.HasSuffix(full, "."+key)
 		})

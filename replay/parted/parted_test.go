@@ -1,4 +1,4 @@
-package split_test
+package parted_test
 
 import (
 	"encoding/json"
@@ -12,15 +12,15 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// parted is a table in parts of different sizes, whose rollouts have known rewards and versions.
-type parted struct {
-	rule   split.Rule
+// tableInParts is a table in parts of different sizes, whose rollouts have known rewards and versions.
+type tableInParts struct {
+	rule   parted.Rule
 	tables []*replay.Table
-	units  map[rollout.ID]unit // by id of the whole, of the first rollout
+	units  map[rollout.ID]unit // by the table's id of the first rollout
 	draws  uint64
 }
 
@@ -34,10 +34,10 @@ type unit struct {
 const now = 7 // the version of every part
 
 // divided makes tables of the given units and fills them; every third unit has been used.
-func divided(t *testing.T, o replay.Options, sizes ...int) *parted {
+func inParts(t *testing.T, o replay.Options, sizes ...int) *tableInParts {
 	t.Helper()
 	o.Capacity = 512
-	p := &parted{rule: o.Division(), units: make(map[rollout.ID]unit)}
+	p := &tableInParts{rule: o.DrawRule(), units: make(map[rollout.ID]unit)}
 	r := rollout.Stream(11, "split test", 0)
 	for part, n := range sizes {
 		o.Seed = uint64(part)
@@ -59,7 +59,7 @@ func divided(t *testing.T, o replay.Options, sizes ...int) *parted {
 			ids, err := table.Insert(t.Context(), g)
 			must(t, err)
 			for _, id := range ids {
-				u.member = append(u.member, rollout.ID(split.Join(part, uint64(id))))
+				u.member = append(u.member, rollout.ID(parted.Join(part, uint64(id))))
 			}
 			p.units[u.member[0]] = u
 		}
@@ -74,7 +74,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (p *parted) totals() (list []split.Totals) {
+func (p *tableInParts) totals() (list []parted.Totals) {
 	for _, table := range p.tables {
 		list = append(list, table.ServiceView().Totals(0))
 	}
@@ -82,9 +82,9 @@ func (p *parted) totals() (list []split.Totals) {
 }
 
 // draw takes a batch by a plan over totals and gives its draws back, or keeps them as uses.
-func (p *parted) draw(t *testing.T, totals []split.Totals, size, fresh int, keep bool) *rollout.Batch {
+func (p *tableInParts) draw(t *testing.T, totals []parted.Totals, size, fresh int, keep bool) *rollout.Batch {
 	t.Helper()
-	plan, err := split.Divide(rollout.Stream(5, "plan", p.draws), p.rule, totals, size, fresh)
+	plan, err := parted.Divide(rollout.Stream(5, "plan", p.draws), p.rule, totals, size, fresh)
 	must(t, err)
 	p.draws++
 	batches := make([]*rollout.Batch, len(p.tables))
@@ -101,12 +101,12 @@ func (p *parted) draw(t *testing.T, totals []split.Totals, size, fresh int, keep
 			must(t, settle(t.Context(), b.ID))
 		}
 	}
-	whole, err := plan.Merge(batches)
+	merged, err := plan.Merge(batches)
 	must(t, err)
-	return whole
+	return merged
 }
 
-func (p *parted) mark(t *testing.T, b *rollout.Batch) {
+func (p *tableInParts) mark(t *testing.T, b *rollout.Batch) {
 	t.Helper()
 	for _, d := range b.Draws {
 		if u, ok := p.units[d.ID]; ok {
@@ -117,7 +117,7 @@ func (p *parted) mark(t *testing.T, b *rollout.Batch) {
 }
 
 // weights are those of one table that holds everything, from the definition: (base exp(-age/tau))^alpha.
-func (p *parted) weights(o replay.Options) (each map[rollout.ID]float64, total float64) {
+func (p *tableInParts) weights(o replay.Options) (each map[rollout.ID]float64, total float64) {
 	each = make(map[rollout.ID]float64)
 	for id, u := range p.units {
 		w := math.Pow(u.base*math.Exp(-float64(u.age)/float64(o.AgeDecay)), o.PriorityExponent)
@@ -139,7 +139,7 @@ func TestProbabilitiesAndWeightsAreThoseOfOneTableThatHoldsEverything(t *testing
 			if size > 1 {
 				o.Unit, o.GroupSize = replay.UnitGroup, size
 			}
-			p := divided(t, o, 9, 0, 3, 17)
+			p := inParts(t, o, 9, 0, 3, 17)
 			each, total := p.weights(o)
 			n := float64(len(p.units))
 			largest := math.Inf(-1)
@@ -196,7 +196,7 @@ func TestProbabilitiesWithoutReplacementAreConditionalOnTheDrawsBefore(t *testin
 		{replay.Epoch, 25, 0, func(i int) float64 { return 1 / float64(18-i+12*(i/18)) }},
 		{replay.FIFO, 15, 4, func(int) float64 { return 1 }},
 	} {
-		p := divided(t, replay.Options{Sampler: c.sampler}, 4, 16, 10)
+		p := inParts(t, replay.Options{Sampler: c.sampler}, 4, 16, 10)
 		if c.sampler == replay.Unseen || c.sampler == replay.LeastUsed || c.sampler == replay.Epoch {
 			p.mark(t, p.draw(t, p.totals(), 12, 0, true))
 		}
@@ -243,7 +243,7 @@ func TestUnitsAreDrawnAsOftenAsFromOneTableThatHoldsEverything(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := divided(t, c.o, 10, 20, 30)
+			p := inParts(t, c.o, 10, 20, 30)
 			if c.used > 0 {
 				p.mark(t, p.draw(t, p.totals(), c.used, 0, true))
 			}
@@ -259,14 +259,14 @@ func TestUnitsAreDrawnAsOftenAsFromOneTableThatHoldsEverything(t *testing.T) {
 				wrong[i].Units, wrong[i].LogMass = 20, 0
 			}
 			if x, most := p.deviation(t, wrong, batches, size, expected); x <= most {
-				t.Errorf("an even division passes, with chi-square %v not above %v: the test has no power", x, most)
+				t.Errorf("an even plan passes, with chi-square %v not above %v: the test has no power", x, most)
 			}
 		})
 	}
 }
 
 // expected returns how often a unit is drawn in a batch on average, and whether a batch repeats it.
-func (p *parted) expected(o replay.Options, size, used int) map[rollout.ID]float64 {
+func (p *tableInParts) expected(o replay.Options, size, used int) map[rollout.ID]float64 {
 	list := make(map[rollout.ID]float64)
 	each, total := p.weights(o)
 	all, early := float64(len(p.units)), float64(len(p.units)-used)
@@ -285,7 +285,7 @@ func (p *parted) expected(o replay.Options, size, used int) map[rollout.ID]float
 
 // deviation returns the chi-square statistic of a number of batches, and the value that it passes with probability
 // 1e-4. Without replacement the counts of a batch vary less, by the share of the units that it leaves.
-func (p *parted) deviation(t *testing.T, totals []split.Totals, batches, size int, expected map[rollout.ID]float64,
+func (p *tableInParts) deviation(t *testing.T, totals []parted.Totals, batches, size int, expected map[rollout.ID]float64,
 ) (x, most float64) {
 	t.Helper()
 	counts := make(map[rollout.ID]float64)
@@ -296,7 +296,7 @@ func (p *parted) deviation(t *testing.T, totals []split.Totals, batches, size in
 	}
 	df := -1.0
 	for id, e := range expected {
-		if p.rule.Kind != split.Replaced && p.rule.Kind != split.ByMass && p.rule.Kind != split.Stratified && e == 1 ||
+		if p.rule.Kind != parted.Replaced && p.rule.Kind != parted.ByMass && p.rule.Kind != parted.Stratified && e == 1 ||
 			e == 0 {
 			if counts[id] != e*float64(batches) {
 				t.Fatalf("%d was drawn %v times in %d batches, want %v each time", id, counts[id], batches, e)
@@ -304,7 +304,7 @@ func (p *parted) deviation(t *testing.T, totals []split.Totals, batches, size in
 			continue
 		}
 		variance := e * float64(batches)
-		if p.rule.Kind < split.Replaced {
+		if p.rule.Kind < parted.Replaced {
 			variance *= 1 - e
 		}
 		x += (counts[id] - e*float64(batches)) * (counts[id] - e*float64(batches)) / variance
@@ -316,11 +316,11 @@ func (p *parted) deviation(t *testing.T, totals []split.Totals, batches, size in
 
 // The parts' counts in a batch without replacement are multivariate hypergeometric: 20,000 plans against the exact law.
 func TestTheDivisionWithoutReplacementIsHypergeometric(t *testing.T) {
-	totals := []split.Totals{{Units: 6}, {Units: 9}}
+	totals := []parted.Totals{{Units: 6}, {Units: 9}}
 	const n, plans = 5, 20_000
 	counts := make([]float64, n+1)
 	for i := range plans {
-		p, err := split.Divide(rollout.Stream(3, "h", uint64(i)), split.Rule{Unit: 1}, totals, n, 0)
+		p, err := parted.Divide(rollout.Stream(3, "h", uint64(i)), parted.Rule{Unit: 1}, totals, n, 0)
 		must(t, err)
 		counts[p.Requests()[0].Size]++
 	}
@@ -336,13 +336,13 @@ func TestTheDivisionWithoutReplacementIsHypergeometric(t *testing.T) {
 		e := plans * choose(6, k) * choose(9, n-k) / choose(15, n)
 		x += (c - e) * (c - e) / e
 	}
-	if x > 25.74 { // 5 degrees of freedom, 1e-4; a binomial division would have 1,000
+	if x > 25.74 { // 5 degrees of freedom, 1e-4; a binomial plan would have 1,000
 		t.Errorf("chi-square %v of %v", x, counts)
 	}
 }
 
 func TestAnEpochOverPartsGivesEveryUnitOnceBeforeAnyTwice(t *testing.T) {
-	p := divided(t, replay.Options{Sampler: replay.Epoch}, 20, 35, 45)
+	p := inParts(t, replay.Options{Sampler: replay.Epoch}, 20, 35, 45)
 	counts := make(map[rollout.ID]int)
 	for batch := range 60 { // six epochs of ten batches
 		for _, d := range p.draw(t, p.totals(), 10, 0, true).Draws {
@@ -370,23 +370,23 @@ func TestAnEpochOverPartsGivesEveryUnitOnceBeforeAnyTwice(t *testing.T) {
 }
 
 func TestARequestThatCannotBeDividedIsRefusedWithTheReason(t *testing.T) {
-	some := []split.Totals{{Units: 4, Fresh: 2}, {Units: 4}}
+	some := []parted.Totals{{Units: 4, Fresh: 2}, {Units: 4}}
 	for _, c := range []struct {
-		rule        split.Rule
-		totals      []split.Totals
+		rule        parted.Rule
+		totals      []parted.Totals
 		size, fresh int
 		is          error
 	}{
-		{split.Rule{Unit: 1}, some, 9, 0, rollout.ErrStarved},
-		{split.Rule{Unit: 1}, some, 4, 3, rollout.ErrStarved},
-		{split.Rule{Unit: 1, Kind: split.Replaced}, []split.Totals{{}, {}}, 1, 0, rollout.ErrStarved},
-		{split.Rule{Unit: 1, Kind: split.Epoch}, some, 2, 1, rollout.ErrInvalid},
-		{split.Rule{Unit: 1, Kind: split.UnusedFirst}, some, 2, 1, rollout.ErrInvalid},
-		{split.Rule{Unit: 4}, some, 6, 0, rollout.ErrInvalid},
-		{split.Rule{Unit: 1}, some, 0, 0, rollout.ErrInvalid},
-		{split.Rule{Unit: 1}, some, 2, 3, rollout.ErrInvalid},
+		{parted.Rule{Unit: 1}, some, 9, 0, rollout.ErrStarved},
+		{parted.Rule{Unit: 1}, some, 4, 3, rollout.ErrStarved},
+		{parted.Rule{Unit: 1, Kind: parted.Replaced}, []parted.Totals{{}, {}}, 1, 0, rollout.ErrStarved},
+		{parted.Rule{Unit: 1, Kind: parted.Epoch}, some, 2, 1, rollout.ErrInvalid},
+		{parted.Rule{Unit: 1, Kind: parted.UnusedFirst}, some, 2, 1, rollout.ErrInvalid},
+		{parted.Rule{Unit: 4}, some, 6, 0, rollout.ErrInvalid},
+		{parted.Rule{Unit: 1}, some, 0, 0, rollout.ErrInvalid},
+		{parted.Rule{Unit: 1}, some, 2, 3, rollout.ErrInvalid},
 	} {
-		_, err := split.Divide(rollout.Stream(1, "", 0), c.rule, c.totals, c.size, c.fresh)
+		_, err := parted.Divide(rollout.Stream(1, "", 0), c.rule, c.totals, c.size, c.fresh)
 		if !errors.Is(err, c.is) {
 			t.Errorf("%+v: %d with %d fresh: %v, want %v", c.rule, c.size, c.fresh, err, c.is)
 		}
@@ -409,7 +409,7 @@ func TestGroupsGoTheWaysOfTheGoldenFile(t *testing.T) {
 	for i, prompt := range []string{"", "p", "maths/17", "Größe", "p\x00q", "a prompt id that is longer than a block"} {
 		for j, parts := range []int{1, 2, 3, 8, 256} {
 			batch := fmt.Sprintf("%016x-%d", uint64(i)*0x9e3779b97f4a7c15, j)
-			routes = append(routes, route{prompt, batch, i * j, split.Order(split.Key(prompt, batch, i*j), parts)})
+			routes = append(routes, route{prompt, batch, i * j, parted.Order(parted.Key(prompt, batch, i*j), parts)})
 		}
 	}
 	if *writeRoutes {
@@ -429,10 +429,10 @@ func TestRoutesAreEvenAndMoveOnlyWithTheirPart(t *testing.T) {
 	const keys, parts = 8000, 8
 	counts := make([]float64, parts)
 	for i := range keys {
-		key := split.Key("p", "b", i)
-		order := split.Order(key, parts)
+		key := parted.Key("p", "b", i)
+		order := parted.Order(key, parts)
 		counts[order[0]]++
-		with := split.Order(key, parts+1)
+		with := parted.Order(key, parts+1)
 		if without := slices.DeleteFunc(with, func(p int) bool { return p == parts }); !slices.Equal(without, order) {
 			t.Fatalf("group %d goes %v, and %v once a part joined", i, order, without)
 		}
@@ -446,15 +446,15 @@ func TestRoutesAreEvenAndMoveOnlyWithTheirPart(t *testing.T) {
 	}
 }
 
-func TestIDsOfTheWholeNameTheirPart(t *testing.T) {
+func TestIDsNameTheirPart(t *testing.T) {
 	for _, part := range []int{0, 1, 255} {
 		for _, id := range []uint64{1, 1<<48 - 1} {
-			if p, of := split.Cut(split.Join(part, id)); p != part || of != id {
+			if p, of := parted.Cut(parted.Join(part, id)); p != part || of != id {
 				t.Errorf("%d of part %d became %d of %d", id, part, of, p)
 			}
 		}
 	}
-	if split.Join(3, 0) != 0 {
+	if parted.Join(3, 0) != 0 {
 		t.Error("no id became one")
 	}
 }

@@ -5,18 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
 
 // Sample is [Table.Sample]: from one of the trainer's own parts or from all, as the scope says. A repeated request id
 // gets the same batch from this program.
-func (w *PartitionedTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+func (w *PartedTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	c := w.takeCursor()
 	b, err := c.next(ctx, w, single(req), false)
 	if err == nil { // what cannot be acknowledged has gone back: a queue delivers it again, and names it
@@ -31,7 +32,7 @@ func (w *PartitionedTable) Sample(ctx context.Context, req rollout.Request) (*ro
 }
 
 // Lease is [Table.Lease].
-func (w *PartitionedTable) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+func (w *PartedTable) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	c := w.takeCursor()
 	using := *w
 	using.atDraw = false
@@ -55,7 +56,7 @@ func single(req rollout.Request) wire.SampleRequest {
 	return wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, Prefetch: &none}
 }
 
-func (w *PartitionedTable) takeCursor() *cursor {
+func (w *PartedTable) takeCursor() *cursor {
 	if c, ok := w.cursors.get(); ok {
 		return c
 	}
@@ -63,16 +64,16 @@ func (w *PartitionedTable) takeCursor() *cursor {
 }
 
 // Acknowledge counts the draws of leased batches as used.
-func (w *PartitionedTable) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
+func (w *PartedTable) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
 	return w.settle(ctx, wire.Acknowledge, batches)
 }
 
 // Release returns the draws of leased batches, uncounted.
-func (w *PartitionedTable) Release(ctx context.Context, batches ...rollout.BatchID) error {
+func (w *PartedTable) Release(ctx context.Context, batches ...rollout.BatchID) error {
 	return w.settle(ctx, wire.Release, batches)
 }
 
-func (w *PartitionedTable) settle(ctx context.Context, kind string, batches []rollout.BatchID) error {
+func (w *PartedTable) settle(ctx context.Context, kind string, batches []rollout.BatchID) error {
 	var errs []error
 	for _, id := range batches {
 		w.mu.Lock()
@@ -93,7 +94,7 @@ func (w *PartitionedTable) settle(ctx context.Context, kind string, batches []ro
 		if err != nil {
 			return err
 		}
-		k, of := split.Cut(uint64(id))
+		k, of := parted.Cut(uint64(id))
 		if k >= len(parts) {
 			errs = append(errs, w.failed(kind, fmt.Errorf("batch %d: %w", id, rollout.ErrNoLease)))
 			continue
@@ -106,7 +107,7 @@ func (w *PartitionedTable) settle(ctx context.Context, kind string, batches []ro
 }
 
 // ofMerged is the part number in the ids of batches that several parts made.
-const ofMerged = split.MaxParts
+const ofMerged = parted.MaxParts
 
 // cursor draws batch after batch, with a stream for each part. One goroutine at a time may use it.
 type cursor struct {
@@ -119,6 +120,13 @@ type cursor struct {
 type partStream struct {
 	stream *Stream
 	leased bool
+}
+
+// draw is what a cursor is asked for.
+type draw struct {
+	wire.SampleRequest
+	release bool          // the batch before goes back uncounted; otherwise it counts as used
+	wait    time.Duration // at one part that holds too little
 }
 
 func newCursor() *cursor {
@@ -137,7 +145,7 @@ func (c *cursor) end() {
 
 // next settles the batch before and draws another, waiting as the table says.
 func (c *cursor) next(
-	ctx context.Context, w *PartitionedTable, req wire.SampleRequest, release bool,
+	ctx context.Context, w *PartedTable, req wire.SampleRequest, release bool,
 ) (*rollout.Batch, error) {
 	parts, err := w.resolve(ctx)
 	if err != nil {
@@ -147,19 +155,15 @@ func (c *cursor) next(
 	if err != nil {
 		return nil, err
 	}
-	draw := c.fromOwn
-	if len(parts) > 1 && (o.Sampler.Consumes() || w.services.options.Scope == AllParts) {
-		draw = func(ctx context.Context, w *PartitionedTable, parts []*part, req wire.SampleRequest, release bool,
-			_ time.Duration) (*rollout.Batch, error) {
-			return c.fromAll(ctx, w, o, parts, req, release)
+	all := len(parts) > 1 && (o.Sampler.Consumes() || w.services.options.Scope == AllParts)
+	d := draw{SampleRequest: req, release: release}
+	for began := time.Now(); ; d.wait = max(0, min(w.left(ctx, began), startSlice)) {
+		var b *rollout.Batch
+		if all {
+			b, err = c.fromAll(ctx, w, o, parts, d)
+		} else {
+			b, err = c.fromOwn(ctx, w, parts, d)
 		}
-	}
-	for began, asked := time.Now(), 0; ; asked++ {
-		wait := time.Duration(0)
-		if asked > 0 {
-			wait = max(0, min(w.left(ctx, began), startSlice))
-		}
-		b, err := draw(ctx, w, parts, req, release, wait)
 		switch {
 		case err == nil:
 			w.saw(b.Version)
@@ -170,8 +174,8 @@ func (c *cursor) next(
 			if w.left(ctx, began) <= 0 {
 				return nil, w.failed("sample", err)
 			}
-			if rest := min(w.left(ctx, began), firstDown/4); wait == 0 {
-				c.pause(ctx, rest)
+			if d.wait == 0 {
+				c.pause(ctx, min(w.left(ctx, began), firstDown/4))
 			}
 		case !errors.Is(err, ErrUnreachable), !w.services.rest(ctx, began):
 			return nil, w.failed("sample", err)
@@ -188,116 +192,108 @@ func (c *cursor) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// fromOwn draws from one of the trainer's own parts: the next in turn that is up and has enough, or while all its own
-// are down any other. A repeated request id goes where it went.
-func (c *cursor) fromOwn(
-	ctx context.Context, w *PartitionedTable, parts []*part, req wire.SampleRequest, release bool, wait time.Duration,
-) (*rollout.Batch, error) {
+// fromOwn draws from one of the trainer's own parts, or while all of them are down from any other.
+func (c *cursor) fromOwn(ctx context.Context, w *PartedTable, parts []*part, d draw) (*rollout.Batch, error) {
+	own, others := w.turns(parts, d.RequestID)
+	b, from, err := c.fromFirst(ctx, w, own, d)
+	if errors.Is(err, ErrUnreachable) && len(others) > 0 {
+		b, from, err = c.fromFirst(ctx, w, others, d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if d.RequestID != "" {
+		w.mu.Lock()
+		w.homes.put(d.RequestID, from)
+		w.mu.Unlock()
+	}
+	b.ID = rollout.BatchID(parted.Join(from.number, uint64(b.ID)))
+	parted.JoinDraws(from.number, b.Draws)
+	return b, c.settleOthers(ctx, from, d.release)
+}
+
+// turns returns the trainer's own parts and the others, those whose turn it is first. A request id begins where its
+// hash says, and once it has been answered it goes nowhere else.
+func (w *PartedTable) turns(parts []*part, requestID string) (own, others []*part) {
 	o := w.services.options
-	var own, others []*part
 	for i, p := range parts {
-		switch {
-		case i%o.Trainers == o.Trainer%o.Trainers, o.Trainers > len(parts) && i == o.Trainer%len(parts):
+		if i%o.Trainers == o.Trainer || o.Trainers > len(parts) && i == o.Trainer%len(parts) {
 			own = append(own, p)
-		default:
+		} else {
 			others = append(others, p)
 		}
 	}
 	first := w.nextTurn()
-	if req.RequestID != "" {
-		h := fnv.New64a()
-		h.Write([]byte(req.RequestID))
-		first = int(h.Sum64() % uint64(len(own)))
+	if requestID != "" {
 		w.mu.Lock()
-		if home := w.homes.byID[req.RequestID]; home != nil {
-			own, first, others = []*part{home}, 0, nil
-		}
+		home := w.homes.byID[requestID]
 		w.mu.Unlock()
-	}
-	var starved, lost error
-	try := func(list []*part) (*rollout.Batch, error) {
-		for i := range list {
-			p := list[(first+i)%len(list)]
-			b, err := c.take(ctx, w, p, req, release, wait)
-			switch {
-			case errors.Is(err, rollout.ErrStarved):
-				starved = err
-			case errors.Is(err, ErrUnreachable):
-				lost = err
-			case err != nil:
-				return nil, err
-			default:
-				if req.RequestID != "" {
-					w.mu.Lock()
-					w.homes.put(req.RequestID, p)
-					w.mu.Unlock()
-				}
-				return asPartitioned(b, p.number), c.settleOthers(ctx, p, release)
-			}
+		if home != nil {
+			return []*part{home}, nil
 		}
-		return nil, nil
+		h := fnv.New64a()
+		h.Write([]byte(requestID))
+		first = int(h.Sum64() % uint64(len(own)))
 	}
-	b, err := try(own)
-	if b == nil && err == nil && starved == nil {
-		b, err = try(others)
-	}
-	if b != nil || err != nil {
-		return b, err
-	}
-	if starved != nil {
-		return nil, starved
-	}
-	return nil, lost
+	return from(own, first), from(others, first)
 }
 
-// asPartitioned gives a batch of one part the ids of the whole.
-func asPartitioned(b *rollout.Batch, part int) *rollout.Batch {
-	b.ID = rollout.BatchID(split.Join(part, uint64(b.ID)))
-	for i := range b.Draws {
-		d := &b.Draws[i]
-		d.ID, d.Group = rollout.ID(split.Join(part, uint64(d.ID))), split.Join(part, d.Group)
+// from returns a list that begins at one of its entries and goes round.
+func from(list []*part, first int) []*part {
+	if len(list) == 0 {
+		return nil
 	}
-	return b
+	first %= len(list)
+	return slices.Concat(list[first:], list[:first])
+}
+
+// fromFirst draws from the first of some parts that has enough. If none has, the error is that one that is up holds too
+// little, or else that all are down.
+func (c *cursor) fromFirst(
+	ctx context.Context, w *PartedTable, parts []*part, d draw,
+) (b *rollout.Batch, from *part, err error) {
+	for _, p := range parts {
+		b, why := c.take(ctx, w, p, d)
+		switch {
+		case why == nil:
+			return b, p, nil
+		case errors.Is(why, rollout.ErrStarved):
+			err = why
+		case !errors.Is(why, ErrUnreachable):
+			return nil, nil, why
+		case !errors.Is(err, rollout.ErrStarved):
+			err = why
+		}
+	}
+	return nil, nil, err
 }
 
 // fromAll divides a batch over the totals of the parts that are up, draws inside each at once, and merges what comes.
 func (c *cursor) fromAll(
-	ctx context.Context, w *PartitionedTable, o *replay.Options, parts []*part, req wire.SampleRequest, release bool,
+	ctx context.Context, w *PartedTable, o *replay.Options, parts []*part, d draw,
 ) (*rollout.Batch, error) {
-	w.mu.Lock()
-	w.merged++
-	number, plan := w.merged, w.plans.byID[req.RequestID]
-	w.mu.Unlock()
-	if plan == nil {
-		totals, err := w.totals(ctx, parts, req.Shard)
-		if err != nil {
-			return nil, err
-		}
-		stream := rollout.Stream(o.Seed, "division for trainer "+strconv.Itoa(w.services.options.Trainer), number)
-		if req.RequestID != "" { // the same again, whatever this program drew before
-			stream = rollout.Stream(o.Seed, "division for request "+req.RequestID, 0)
-		}
-		if plan, err = split.Divide(stream, o.Division(), totals, req.Size, req.Fresh); err != nil {
-			return nil, err
-		}
+	plan, number, err := w.plan(ctx, o, parts, d.SampleRequest)
+	if err != nil {
+		return nil, err
 	}
-	none := 0 // the next division is another
-	req.Prefetch = &none
+	none := 0 // the next plan is another
+	d.Prefetch, d.wait = &none, 0
 	batches, errs := make([]*rollout.Batch, len(parts)), make([]error, len(parts))
 	requests := plan.Requests()
 	for _, p := range parts { // before the goroutines: streams is a map
 		c.streamOf(p)
 	}
 	together(len(parts), func(i int) {
-		r := req
-		if r.Size, r.Fresh = requests[i].Size, requests[i].Fresh; r.Size == 0 {
-			errs[i] = c.settleOne(ctx, parts[i], release)
+		if requests[i].Size == 0 {
+			errs[i] = c.settleOne(ctx, parts[i], d.release)
 			return
 		}
-		if r.RequestID != "" {
-			r.RequestID += "/" + strconv.Itoa(i)
+		own := d
+		own.Size, own.Fresh = requests[i].Size, requests[i].Fresh
+		if own.RequestID != "" {
+			own.RequestID += "/" + strconv.Itoa(i)
 		}
-		batches[i], errs[i] = c.take(ctx, w, parts[i], r, release, 0)
+		batches[i], errs[i] = c.take(ctx, w, parts[i], own)
 	})
 	if err := firstOf(errs); err != nil {
 		// A plan that a part cannot fill is void, and what the others gave goes back.
@@ -307,13 +303,36 @@ func (c *cursor) fromAll(
 	if err != nil {
 		return nil, err
 	}
-	b.ID = rollout.BatchID(split.Join(ofMerged, number))
-	if req.RequestID != "" {
+	b.ID = rollout.BatchID(parted.Join(ofMerged, number))
+	if d.RequestID != "" {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.plans.put(req.RequestID, plan)
+		w.plans.put(d.RequestID, plan)
 	}
 	return b, nil
+}
+
+// plan divides a batch over the parts, and numbers it. A request id that has been answered keeps its plan.
+func (w *PartedTable) plan(
+	ctx context.Context, o *replay.Options, parts []*part, req wire.SampleRequest,
+) (*parted.Plan, uint64, error) {
+	w.mu.Lock()
+	w.merged++
+	number, plan := w.merged, w.plans.byID[req.RequestID]
+	w.mu.Unlock()
+	if plan != nil {
+		return plan, number, nil
+	}
+	totals, err := w.totals(ctx, parts, req.Shard)
+	if err != nil {
+		return nil, 0, err
+	}
+	stream := rollout.Stream(o.Seed, "plan for trainer "+strconv.Itoa(w.services.options.Trainer), number)
+	if req.RequestID != "" { // the same again, whatever this program drew before
+		stream = rollout.Stream(o.Seed, "plan for request "+req.RequestID, 0)
+	}
+	plan, err = parted.Divide(stream, o.DrawRule(), totals, req.Size, req.Fresh)
+	return plan, number, err
 }
 
 // firstOf returns the first error that ends a request, else the first.
@@ -338,30 +357,33 @@ func ignoring(err error, these ...error) error {
 
 // totals reads the totals of all parts; those that are down have none. Parts that are behind in version are advanced
 // first: weights at different versions cannot be compared.
-func (w *PartitionedTable) totals(ctx context.Context, parts []*part, shard int) ([]split.Totals, error) {
+func (w *PartedTable) totals(ctx context.Context, parts []*part, shard int) ([]parted.Totals, error) {
 	for range maxRereads {
-		totals := make([]split.Totals, len(parts))
-		there := make([]bool, len(parts))
+		answers := make([]*wire.Totals, len(parts)) // nil: it is down
 		err := w.each(ctx, parts, false, func(i int, t *Table) error {
-			var answer wire.Totals
-			err := t.client.act(ctx, t.name, wire.ReadTotals, wire.TotalsRequest{Table: t.name, Shard: shard}, &answer,
-				0)
-			totals[i], there[i] = answer.Totals, err == nil
+			answer := new(wire.Totals)
+			err := t.client.act(ctx, t.name, wire.ReadTotals, wire.TotalsRequest{Table: t.name, Shard: shard}, answer, 0)
+			if err == nil {
+				answers[i] = answer
+			}
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 		newest := rollout.NoVersion
-		for i, t := range totals {
-			if there[i] {
-				newest = max(newest, t.Version)
+		for _, a := range answers {
+			if a != nil {
+				newest = max(newest, a.Version)
 			}
 		}
+		totals := make([]parted.Totals, len(parts))
 		var behind []*part
-		for i, p := range parts {
-			if there[i] && totals[i].Version < newest {
-				behind = append(behind, p)
+		for i, a := range answers {
+			if a != nil {
+				if totals[i] = a.Totals; a.Version < newest {
+					behind = append(behind, parts[i])
+				}
 			}
 		}
 		if len(behind) == 0 {
@@ -377,7 +399,7 @@ func (w *PartitionedTable) totals(ctx context.Context, parts []*part, shard int)
 }
 
 // Scan passes everything the parts hold to each, part after part, as [Table.Scan] does. All services must be up.
-func (w *PartitionedTable) Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error {
+func (w *PartedTable) Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error {
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return err
@@ -390,14 +412,14 @@ func (w *PartitionedTable) Scan(ctx context.Context, rows int, each func([]rollo
 	if err != nil {
 		return err
 	}
-	share := split.Shares(o.Division(), totals)
+	share := parted.Shares(o.DrawRule(), totals)
 	for i, p := range parts {
 		err := w.on(ctx, p, func(t *Table) error {
 			return t.Scan(ctx, rows, func(draws []rollout.Draw) error {
 				for j := range draws {
 					draws[j].Probability *= share[i]
 				}
-				return each(asPartitioned(&rollout.Batch{Draws: draws}, p.number).Draws)
+				return each(parted.JoinDraws(p.number, draws))
 			})
 		})
 		if err != nil {
@@ -419,19 +441,17 @@ func (c *cursor) streamOf(p *part) *partStream {
 }
 
 // take draws from a part. The request settles the batch before of that part.
-func (c *cursor) take(
-	ctx context.Context, w *PartitionedTable, p *part, req wire.SampleRequest, release bool, wait time.Duration,
-) (b *rollout.Batch, err error) {
+func (c *cursor) take(ctx context.Context, w *PartedTable, p *part, d draw) (b *rollout.Batch, err error) {
 	err = w.on(ctx, p, func(t *Table) error {
-		t = t.Waiting(wait)
+		t = t.Waiting(d.wait)
 		if w.atDraw {
-			b, err = t.UsingAtDraw().Sample(ctx, rollout.Request{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard,
-				ID: req.RequestID})
+			b, err = t.UsingAtDraw().Sample(ctx, rollout.Request{Size: d.Size, Fresh: d.Fresh, Shard: d.Shard,
+				ID: d.RequestID})
 			return err
 		}
 		held := c.streamOf(p)
 		if s := held.stream; s == nil || s.table.client != t.client {
-			now, err := t.Stream(ctx, req)
+			now, err := t.Stream(ctx, d.SampleRequest)
 			if err != nil {
 				return err
 			}
@@ -445,9 +465,8 @@ func (c *cursor) take(
 		}
 		s := held.stream
 		s.table = t
-		s.request.Size, s.request.Fresh, s.request.Shard, s.request.RequestID = req.Size, req.Fresh, req.Shard,
-			req.RequestID
-		b, err = s.next(ctx, release && held.leased)
+		s.request.Size, s.request.Fresh, s.request.Shard, s.request.RequestID = d.Size, d.Fresh, d.Shard, d.RequestID
+		b, err = s.next(ctx, d.release && held.leased)
 		held.leased = err == nil && !b.Repeated
 		return err
 	})
@@ -505,10 +524,10 @@ func (c *cursor) settle(ctx context.Context, kind string) error {
 	return errors.Join(errs...)
 }
 
-// PartitionedStream gives batch after batch of a table in parts on lease, as [Stream] does. One goroutine at a time may
+// PartedStream gives batch after batch of a table in parts on lease, as [Stream] does. One goroutine at a time may
 // use it.
-type PartitionedStream struct {
-	table   *PartitionedTable
+type PartedStream struct {
+	table   *PartedTable
 	request wire.SampleRequest
 	cursors [2]*cursor // the first gave the last batch; the second reads ahead
 	ahead   chan drawn // nil: nothing is under way
@@ -521,7 +540,7 @@ type drawn struct {
 }
 
 // Stream returns a stream of batches that req describes; its request id, if any, is that of the first batch.
-func (w *PartitionedTable) Stream(ctx context.Context, req wire.SampleRequest) (*PartitionedStream, error) {
+func (w *PartedTable) Stream(ctx context.Context, req wire.SampleRequest) (*PartedStream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -530,26 +549,26 @@ func (w *PartitionedTable) Stream(ctx context.Context, req wire.SampleRequest) (
 	}
 	streaming := *w
 	streaming.atDraw = false
-	return &PartitionedStream{table: &streaming, request: req, cursors: [2]*cursor{newCursor(), newCursor()}}, nil
+	return &PartedStream{table: &streaming, request: req, cursors: [2]*cursor{newCursor(), newCursor()}}, nil
 }
 
 // ReadAhead is [Stream.ReadAhead]: while the caller works with a batch the next is drawn and travels.
-func (s *PartitionedStream) ReadAhead() { s.reads = true }
+func (s *PartedStream) ReadAhead() { s.reads = true }
 
 // ReuseMemory is [Stream.ReuseMemory]. Call it before the first batch.
-func (s *PartitionedStream) ReuseMemory() { s.cursors[0].reuse, s.cursors[1].reuse = true, true }
+func (s *PartedStream) ReuseMemory() { s.cursors[0].reuse, s.cursors[1].reuse = true, true }
 
 // Next acknowledges the batch before and returns another.
-func (s *PartitionedStream) Next(ctx context.Context) (*rollout.Batch, error) {
+func (s *PartedStream) Next(ctx context.Context) (*rollout.Batch, error) {
 	return s.next(ctx, false)
 }
 
 // Exchange releases the batch before, uncounted, and returns another.
-func (s *PartitionedStream) Exchange(ctx context.Context) (*rollout.Batch, error) {
+func (s *PartedStream) Exchange(ctx context.Context) (*rollout.Batch, error) {
 	return s.next(ctx, true)
 }
 
-func (s *PartitionedStream) next(ctx context.Context, release bool) (*rollout.Batch, error) {
+func (s *PartedStream) next(ctx context.Context, release bool) (*rollout.Batch, error) {
 	if !s.reads {
 		return s.draw(ctx, s.cursors[0], release)
 	}
@@ -572,7 +591,7 @@ func (s *PartitionedStream) next(ctx context.Context, release bool) (*rollout.Ba
 }
 
 // await returns the batch that was read ahead, nil if there is none or it is too old by now.
-func (s *PartitionedStream) await(ctx context.Context) (*rollout.Batch, error) {
+func (s *PartedStream) await(ctx context.Context) (*rollout.Batch, error) {
 	if s.ahead == nil {
 		return nil, nil
 	}
@@ -594,19 +613,19 @@ func (s *PartitionedStream) await(ctx context.Context) (*rollout.Batch, error) {
 	}
 }
 
-func (s *PartitionedStream) draw(ctx context.Context, c *cursor, release bool) (*rollout.Batch, error) {
+func (s *PartedStream) draw(ctx context.Context, c *cursor, release bool) (*rollout.Batch, error) {
 	b, err := c.next(ctx, s.table, s.request, release)
 	s.request.RequestID = ""
 	return b, err
 }
 
 // Acknowledge counts the last batch as used, when no other is to be asked for.
-func (s *PartitionedStream) Acknowledge(ctx context.Context) error {
+func (s *PartedStream) Acknowledge(ctx context.Context) error {
 	return s.cursors[0].settle(ctx, wire.Acknowledge)
 }
 
 // Close ends the stream; a batch that was not acknowledged goes back.
-func (s *PartitionedStream) Close() error {
+func (s *PartedStream) Close() error {
 	for _, c := range s.cursors {
 		c.lifetime.end()
 	}

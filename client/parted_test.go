@@ -19,8 +19,8 @@ import (
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/replay/prompts"
-	"github.com/reprise-rl/reprise/replay/split"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/wire"
@@ -130,7 +130,7 @@ func dialAll(t testing.TB, list []*node, o client.AllOptions) *client.Services {
 // inParts returns a new table in parts over n services.
 func inParts(
 	t testing.TB, n int, definition wire.Table, o client.AllOptions,
-) ([]*node, *client.Services, *client.PartitionedTable) {
+) ([]*node, *client.Services, *client.PartedTable) {
 	t.Helper()
 	list := nodes(t, n, true)
 	s := dialAll(t, list, o)
@@ -200,7 +200,7 @@ func TestDrawsOverServicesHaveTheProbabilitiesAndWeightsOfOneTable(t *testing.T)
 			if math.Abs(float64(d.Weight/want-1)) > 1e-6 {
 				t.Errorf("weight %v, want %v", d.Weight, want)
 			}
-			part, _ := split.Cut(uint64(d.ID))
+			part, _ := parted.Cut(uint64(d.ID))
 			counts[part]++
 		}
 	}
@@ -220,9 +220,9 @@ func TestDrawsOverServicesHaveTheProbabilitiesAndWeightsOfOneTable(t *testing.T)
 	if math.Abs(scanned-1) > 1e-9 {
 		t.Errorf("the probabilities of all sum to %v", scanned)
 	}
-	mustNot(t, w.Report(ctx, rollout.Feedback{ID: 1}, rollout.Feedback{ID: rollout.ID(split.Join(2, 1))}))
-	mustNot(t, w.Update(ctx, []rollout.ID{1, rollout.ID(split.Join(1, 1))}, []float64{1, 2}))
-	if err := w.Update(ctx, []rollout.ID{rollout.ID(split.Join(7, 1))}, []float64{1}); !errors.Is(err,
+	mustNot(t, w.Report(ctx, rollout.Feedback{ID: 1}, rollout.Feedback{ID: rollout.ID(parted.Join(2, 1))}))
+	mustNot(t, w.Update(ctx, []rollout.ID{1, rollout.ID(parted.Join(1, 1))}, []float64{1, 2}))
+	if err := w.Update(ctx, []rollout.ID{rollout.ID(parted.Join(7, 1))}, []float64{1}); !errors.Is(err,
 		rollout.ErrInvalid) {
 		t.Errorf("a priority of part 7 of 3: %v", err)
 	}
@@ -250,7 +250,7 @@ func TestATrainerDrawsFromItsOwnPartsInTurns(t *testing.T) {
 			for range 2 * len(parts) {
 				b, err := mine.Sample(ctx, rollout.Request{Size: 2})
 				mustNot(t, err)
-				part, _ := split.Cut(uint64(b.ID))
+				part, _ := parted.Cut(uint64(b.ID))
 				seen[part]++
 			}
 			for _, p := range parts {
@@ -271,7 +271,7 @@ func TestATrainerDrawsFromItsOwnPartsInTurns(t *testing.T) {
 	list[1].stop()
 	b, err = one.Sample(ctx, rollout.Request{Size: 2})
 	mustNot(t, err)
-	if part, _ := split.Cut(uint64(b.ID)); part == 1 {
+	if part, _ := parted.Cut(uint64(b.ID)); part == 1 {
 		t.Error("a batch came from a service that is down")
 	}
 	_ = s
@@ -292,7 +292,7 @@ func TestAPartThatIsDownIsLeftOutUntilItIsBack(t *testing.T) {
 		ids, err := w.Insert(ctx, some(30, 1, "b")...)
 		mustNot(t, err)
 		for _, id := range ids {
-			if part, _ := split.Cut(uint64(id)); part == 1 {
+			if part, _ := parted.Cut(uint64(id)); part == 1 {
 				t.Fatal("a group went to a service that is down")
 			}
 		}
@@ -300,7 +300,7 @@ func TestAPartThatIsDownIsLeftOutUntilItIsBack(t *testing.T) {
 			b, err := w.Sample(ctx, rollout.Request{Size: 20})
 			mustNot(t, err)
 			for _, d := range b.Draws {
-				if part, _ := split.Cut(uint64(d.ID)); part == 1 {
+				if part, _ := parted.Cut(uint64(d.ID)); part == 1 {
 					t.Fatal("a rollout came from a service that is down")
 				}
 			}
@@ -338,7 +338,7 @@ func TestAPartThatIsDownIsLeftOutUntilItIsBack(t *testing.T) {
 		ids, err = w.Insert(ctx, some(30, 1, "c")...)
 		mustNot(t, err)
 		for _, id := range ids {
-			if part, _ := split.Cut(uint64(id)); part == 1 {
+			if part, _ := parted.Cut(uint64(id)); part == 1 {
 				moved++
 			}
 		}
@@ -354,7 +354,7 @@ func TestAnInsertionThatFindsOnePartFullCompletesOnceThereIsRoom(t *testing.T) {
 	ctx := t.Context()
 	way := func(batchID string, n int) (at [2]int) {
 		for i, g := range some(n, 1, "a") {
-			at[split.Order(split.Key(g.Rollouts[0].PromptID, batchID, i), 2)[0]]++
+			at[parted.Order(parted.Key(g.Rollouts[0].PromptID, batchID, i), 2)[0]]++
 		}
 		return at
 	}
@@ -428,7 +428,7 @@ func TestAGroupThatMayHaveEnteredGoesToNoOtherPart(t *testing.T) {
 			list, _, w := inParts(t, 2, wire.Table{}, client.AllOptions{})
 			ctx := t.Context()
 			groups := some(1, 2, "a")
-			home := split.Order(split.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]
+			home := parted.Order(parted.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]
 			n := list[home]
 			n.mu.Lock()
 			n.answer = c.answer
@@ -452,7 +452,7 @@ func TestAGroupThatMayHaveEnteredGoesToNoOtherPart(t *testing.T) {
 			mustNot(t, err)
 			present, err := w.Len(ctx)
 			mustNot(t, err)
-			part, _ := split.Cut(uint64(ids[0]))
+			part, _ := parted.Cut(uint64(ids[0]))
 			if len(ids) != 2 || part != home || present != 2 {
 				t.Errorf("%v: %d rollouts of 2 are in, with ids %v, of part %d", c.answer, present, ids, home)
 			}
@@ -530,7 +530,7 @@ func TestAnInsertionWithoutAnAnswerEndsWithThePatience(t *testing.T) {
 	w := dialAll(t, list, client.AllOptions{Options: client.Options{Patience: time.Second}}).Table("lab")
 	ctx := t.Context()
 	groups := some(1, 1, "a")
-	n := list[split.Order(split.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]]
+	n := list[parted.Order(parted.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]]
 	interrupted := wire.Errorf(wire.Interrupted, "stopped")
 	n.mu.Lock()
 	n.answer, n.refuse = interrupted, slices.Repeat([]error{interrupted}, 10_000)
@@ -803,7 +803,7 @@ func TestAServiceThatFallsSilentIsLeftOutSoon(t *testing.T) {
 	proxies[1].silent.Unlock()
 	mustNot(t, err)
 	for _, d := range b.Draws {
-		if part, _ := split.Cut(uint64(d.ID)); part == 1 {
+		if part, _ := parted.Cut(uint64(d.ID)); part == 1 {
 			t.Fatal("a rollout came from a service that is silent")
 		}
 	}
@@ -816,7 +816,7 @@ func TestAServiceThatFallsSilentIsLeftOutSoon(t *testing.T) {
 		return err == nil && st.Down == nil
 	})
 	name := ""
-	for i := 0; name == "" || split.Order(split.Key("b/0", name, 0), 2)[0] != 1; i++ {
+	for i := 0; name == "" || parted.Order(parted.Key("b/0", name, 0), 2)[0] != 1; i++ {
 		name = fmt.Sprint("once-", i)
 	}
 	proxies[1].silent.Lock()
@@ -835,7 +835,7 @@ func TestAServiceThatFallsSilentIsLeftOutSoon(t *testing.T) {
 	mustNot(t, <-inserted)
 	present, err := w.Len(ctx)
 	mustNot(t, err)
-	if part, _ := split.Cut(uint64(ids[0])); part != 1 || present != 41 {
+	if part, _ := parted.Cut(uint64(ids[0])); part != 1 || present != 41 {
 		t.Errorf("sent to part 1 while it was silent, a group is in part %d, of %d", part, present)
 	}
 }
@@ -885,7 +885,7 @@ func TestStreamsOverPartsSettleWhatWasTakenAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestAGateInPartsGrantsTheWholeAndGroupsGoToThePartThatGranted(t *testing.T) {
+func TestAGateInPartsGrantsItsGroupsAndTheyGoToThePartThatGranted(t *testing.T) {
 	t.Parallel()
 	_, _, w := inParts(t, 2, wire.Table{Gate: &wire.Gate{RolloutsPerUpdate: 16}, Options: replay.Options{GroupSize: 2},
 		Prompts: &prompts.Options{Fraction: 1, Band: 0.5, MaxReuse: 10}}, client.AllOptions{})
@@ -898,7 +898,7 @@ func TestAGateInPartsGrantsTheWholeAndGroupsGoToThePartThatGranted(t *testing.T)
 			break
 		}
 		granted += a.Groups
-		part, _ := split.Cut(a.Grant)
+		part, _ := parted.Cut(a.Grant)
 		given := 0 // of a grant of several, one is given back
 		if a.Groups > 1 {
 			given = 1
@@ -907,7 +907,7 @@ func TestAGateInPartsGrantsTheWholeAndGroupsGoToThePartThatGranted(t *testing.T)
 			some(a.Groups-given, 2, fmt.Sprint(granted))...)
 		mustNot(t, err)
 		for _, id := range answer.IDs {
-			if at, _ := split.Cut(id); at != part {
+			if at, _ := parted.Cut(id); at != part {
 				t.Errorf("a group of part %d's grant went to part %d", part, at)
 			}
 		}
@@ -943,7 +943,7 @@ func TestACheckpointOfAllPartsBringsAllBack(t *testing.T) {
 	info, err := w.Info(ctx)
 	mustNot(t, err)
 	if d := info.Definition; d.Capacity != 102 || d.MinSize != 4 || d.CapacityBytes != 1<<30 || d.Name != "lab" {
-		t.Errorf("the whole is %+v", d)
+		t.Errorf("the table is %+v", d)
 	}
 	_, err = w.Insert(ctx, some(20, 1, "a")...)
 	mustNot(t, err)
