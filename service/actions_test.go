@@ -94,7 +94,7 @@ func TestEveryProblemOfADefinitionIsReportedAtOnce(t *testing.T) {
 			`number; shards: 0.5: want a whole number`,
 		`{"name": "a", "columns": [{"name": "x_a", "typ": "int8"}, {"nam": "x_b", "type": "int7"}]}`: `table "a": ` +
 			`columns[0].typ: unknown key: want columns[0].type; columns[1].nam: unknown key: want columns[1].name; `,
-		`{"name": "a", "max_stalenes": 3}`: `table "a": max_stalenes: unknown key: want max_staleness`,
+		`{"name": "a", "max_stalenes": 3}`:             `table "a": max_stalenes: unknown key: want max_staleness`,
 		`{"name": "a", "prompts": 3, "colour": "red"}`: `table "a": colour: unknown key: want one of name, capacity, `,
 		`{"name": "a", "sampler": 3, "max_uses": 99999999999999999999}`: `table "a": max_uses: 1e+20: want a smaller ` +
 			`number; sampler: 3: want lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized`,

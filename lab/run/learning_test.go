@@ -235,11 +235,11 @@ func TestForwardPassesOfCorrectionsCostCompute(t *testing.T) {
 		recompute + "replay.sampler=fifo;" + fourUpdates:    b * (1 + 1.0/12 + mu/4),
 		recompute + fourUpdates + "pipeline.forward_cost=0": plain,
 		"learner.proximal=unweighted;" + fourUpdates:        plain * (1 + 1.0/12),
-		m2po:                                     plain * 4 / 3,
-		m2po + fourUpdates:                       plain * 4 / 3,
-		m2po + fourUpdates + recompute:           plain * 4 / 3, // the first of its passes gives p too
-		m2po + "pipeline.mode=sync":              b * (4.0/3 + mu),
-		m2po + "replay.mix=1;pipeline.workers=1": b * (4.0/3 + mu/2), // waits for fresh rollouts
+		m2po:                                            plain * 4 / 3,
+		m2po + fourUpdates:                              plain * 4 / 3,
+		m2po + fourUpdates + recompute:                  plain * 4 / 3, // the first of its passes gives p too
+		m2po + "pipeline.mode=sync":                     b * (4.0/3 + mu),
+		m2po + "replay.mix=1;pipeline.workers=1":        b * (4.0/3 + mu/2), // waits for fresh rollouts
 		m2po + "replay.mix=1;pipeline.forward_cost=0.5": plain * 1.5,
 		// as before there were corrections
 		"learner.proximal=behaviour;" + fourUpdates:                       plain,
