@@ -462,7 +462,7 @@ func TestEveryInvalidOptionIsReported(t *testing.T) {
 		{Learning{Objective: objective.GRPO{Method: objective.RLOO}, Advantage: advantage.Group},
 			[]string{"advantage: group: want leave_one_out for objective rloo"}},
 		{Learning{Objective: objective.GRPO{}, Advantage: "best", StoredValues: true},
-			[]string{"advantage: best: want one of"}},
+			[]string{"advantage: best: want group"}},
 		{Learning{Objective: objective.GRPO{}, StoredValues: true}, []string{"values: stored"}},
 		{Learning{Objective: objective.PPO{}, Advantage: advantage.Critic, GAE: advantage.GAE{Gamma: 2, Lambda: -1}},
 			[]string{"gamma: 2", "lambda: -1"}},
