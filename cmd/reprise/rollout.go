@@ -168,7 +168,7 @@ func (c *rolloutCommand) worker(ctx context.Context) (w *worker.Worker, closeTab
 		return nil, nil, err
 	}
 	options := c.Service.options()
-	options.Patience = -1 // the service may restart
+	options.RetryFor = -1 // the service may restart
 	connected, err := client.Dial(ctx, service, options)
 	if err != nil {
 		return nil, nil, err
