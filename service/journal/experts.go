@@ -43,6 +43,14 @@ type expertsSegment struct {
 
 const expertsHeader = 24
 
+// newExpertsFolder returns the folder of the options, nil if there is none.
+func newExpertsFolder(o Options) *expertsFolder {
+	if o.Experts == "" {
+		return nil
+	}
+	return &expertsFolder{path: o.Experts, largest: o.slack / 8, log: o.Logger}
+}
+
 func withExperts(all []replay.Stored) (list []replay.Stored) {
 	for _, k := range all {
 		if len(k.Rollout.RoutedExperts) > 0 {
