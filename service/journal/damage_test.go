@@ -116,7 +116,7 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 	frames := func(f files, i int) []frame {
 		_, id, _ := parseName(filepath.Base(f.paths[i]))
-		return parseFrames(f.Content(f.paths[i]), id)
+		return parseFrames(f.Content(f.paths[i])[segmentHeader:], int64(segmentHeader), id)
 	}
 	for name, c := range map[string]struct {
 		harm func(f files)
@@ -270,7 +270,7 @@ func TestSalvageDoesNotReviveConsumedRollouts(t *testing.T) {
 	must(t, j.Close())
 	path := segmentsIn(t, o)[0]
 	_, id, _ := parseName(filepath.Base(path))
-	for _, f := range parseFrames(simulated(o).Content(path), id) {
+	for _, f := range parseFrames(simulated(o).Content(path)[segmentHeader:], int64(segmentHeader), id) {
 		p := must2(decodePiece(Message{f.position, f.message}, true))
 		if piece := p(t); len(piece.removals) == 80 {
 			simulated(o).Content(path)[f.end()-1] ^= 1
@@ -305,7 +305,7 @@ func TestALostPartOfARolloutCostsTheRollout(t *testing.T) {
 	path := segmentsIn(t, o)[0]
 	_, id, _ := parseName(filepath.Base(path))
 	cost := 0
-	for _, f := range parseFrames(simulated(o).Content(path), id) {
+	for _, f := range parseFrames(simulated(o).Content(path)[segmentHeader:], int64(segmentHeader), id) {
 		if len(f.message) < 100_000 {
 			continue
 		}
@@ -420,7 +420,7 @@ func FuzzSegment(f *testing.F) {
 				binary.LittleEndian.PutUint32(frame[4:], frameSum(frame))
 			}
 			at := int64(0)
-			for _, r := range parseFrames(b, id) {
+			for _, r := range parseFrames(b[min(segmentHeader, len(b)):], int64(segmentHeader), id) {
 				if r.offset < at || r.end() > int64(len(b)) {
 					t.Fatalf("a frame at %d of %d bytes, after %d", r.offset, len(b), at)
 				}

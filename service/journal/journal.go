@@ -342,6 +342,12 @@ func (j *Journal) Err() error {
 	return j.err
 }
 
+func (j *Journal) isClosing() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.closing
+}
+
 // Full returns why the last cuts could not be written for lack of space, nil if they were. The error wraps [ErrNoSpace].
 func (j *Journal) Full() error {
 	j.mu.Lock()

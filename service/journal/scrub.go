@@ -20,8 +20,9 @@ func (j *Journal) Scrub(ctx context.Context, bytesPerSecond int64) error {
 	s := newScrub(j)
 	for more := true; more; {
 		began := time.Now()
-		read, last, err := s.segment()
+		read, last, err := s.next()
 		if err != nil {
+			s.close()
 			return fmt.Errorf("scrubbing the journal %s: %w", j.options.Path, err)
 		}
 		j.counters.damaged(s.found)
@@ -30,6 +31,7 @@ func (j *Journal) Scrub(ctx context.Context, bytesPerSecond int64) error {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
+			s.close()
 			return ctx.Err()
 		}
 	}
@@ -48,8 +50,11 @@ type scrub struct {
 	*walk
 	journal *Journal
 	fold    *fold
-	after   uint64 // number of the last segment that was read
-	count   int    // of segments
+	after   uint64         // number of the last segment that was read
+	count   int            // of those
+	reader  *segmentReader // of the segment that is read now; nil: none is
+	number  uint64         // of that
+	size    int64          // that it had
 	memory  []byte
 	found   []Damage
 }
@@ -63,7 +68,7 @@ func newScrub(j *Journal) *scrub {
 
 // begin begins at a front. All that the log has by now was written: what is missing is damage.
 func (s *scrub) begin(front uint64) {
-	s.fold = newFold(false)
+	s.fold, s.count = newFold(false), 0
 	s.fold.damaged = func(position uint64, err error) { s.add(Damage{Position: position, What: err.Error()}) }
 	s.walk = newWalk(front, math.MaxUint64, s.fold.add, func(d Damage) error {
 		s.add(d)
@@ -78,37 +83,58 @@ func (s *scrub) add(d Damage) {
 	}
 }
 
-// segment reads the next segment as far as it is written, and reports whether it is the last.
-func (s *scrub) segment() (read int64, last bool, err error) {
+// next reads the next block, as far as the log is written, and reports whether it is the last.
+func (s *scrub) next() (read int, last bool, err error) {
 	j := s.journal
-	j.mu.Lock()
-	closing := j.closing
-	j.mu.Unlock()
-	segments, front := j.files.view()
-	i := slices.IndexFunc(segments, func(g segment) bool { return g.number > s.after })
-	if closing || i < 0 {
+	if j.isClosing() {
 		return 0, true, ErrClosed
 	}
-	if front > s.end.next && i == 0 { // what comes next has been trimmed: from here on the log is whole by itself
-		s.begin(front)
-	}
-	g := segments[i]
-	c, err := j.files.read(g.number, g.bytes, s.memory)
-	switch {
-	case errors.Is(err, os.ErrNotExist) && !j.files.has(g.number): // trimmed just now
-		return 0, false, nil
-	case errors.Is(err, os.ErrNotExist):
-		s.unread(c, 0, "it is gone")
-		err = nil
-	case err == nil:
-		s.memory = c.content
-		err = s.walk.segment(s.count, c)
-		if short := g.bytes - int64(len(c.content)); short > 0 {
-			s.unread(c, int64(len(c.content)), fmt.Sprintf("%d bytes are gone", short))
+	segments, front := j.files.view()
+	i := slices.IndexFunc(segments, func(g segment) bool { return g.number > s.after })
+	if s.reader == nil {
+		if i < 0 {
+			return 0, true, nil
+		}
+		if front > s.end.next && i == 0 { // what comes next has been trimmed: from here on the log is whole by itself
+			s.begin(front)
+		}
+		if err := s.open(segments[i]); err != nil || s.reader == nil {
+			return 0, i == len(segments)-1, err
 		}
 	}
-	s.after, s.count = g.number, s.count+1
-	return int64(len(c.content)), i == len(segments)-1, err
+	b := s.reader.next(s.memory)
+	b.segment = s.count
+	if s.memory, err = b.memory, b.err; err == nil {
+		err = s.walk.block(b)
+	}
+	if b.last {
+		if s.size > b.size {
+			s.unread(b, b.size, fmt.Sprintf("%d bytes are gone", s.size-b.size))
+		}
+		s.after, s.count, s.reader = s.number, s.count+1, nil
+		last = s.number == segments[len(segments)-1].number
+	}
+	return len(b.memory), last, err
+}
+
+// open opens a segment, unless it was trimmed just now.
+func (s *scrub) open(g segment) (err error) {
+	s.reader, err = s.journal.files.reader(g.number, g.bytes)
+	s.number, s.size = g.number, g.bytes
+	if errors.Is(err, os.ErrNotExist) {
+		if s.journal.files.has(g.number) {
+			s.unread(&block{name: s.journal.files.name(g.number)}, 0, "it is gone")
+			s.after = g.number
+		}
+		return nil
+	}
+	return err
+}
+
+func (s *scrub) close() {
+	if s.reader != nil {
+		_ = s.reader.file.Close() // it was only read
+	}
 }
 
 // finish checks what was read, and forgets damage of what the log has been trimmed of meanwhile.

@@ -3,20 +3,24 @@ package journal
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+
+	"github.com/reprise-rl/reprise/internal/disk"
 )
 
 // frame is a frame of a segment that was read.
 type frame struct {
 	offset                  int64 // in the segment
 	position, synced, front uint64
-	message                 []byte
+	message                 []byte // valid until the next block is read
+	length                  int    // of the message
 }
 
-func (f *frame) end() int64 { return f.offset + frameHeader + int64(len(f.message)) }
+func (f *frame) end() int64 { return f.offset + frameHeader + int64(f.length) }
 
 // parseFrame reads the frame that bytes begin with. It reports whether there is one.
 func parseFrame(b []byte, id uint64) (f frame, ok bool) {
@@ -29,20 +33,20 @@ func parseFrame(b []byte, id uint64) (f frame, ok bool) {
 	}
 	b = b[: frameHeader+n : frameHeader+n]
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
-	f = frame{position: u64(16), synced: u64(24), front: u64(32), message: b[frameHeader:]}
+	f = frame{position: u64(16), synced: u64(24), front: u64(32), message: b[frameHeader:], length: int(n)}
 	return f, f.position > 0 && binary.LittleEndian.Uint32(b[4:]) == frameSum(b)
 }
 
-// parseFrames returns all frames after the header of a segment. What cannot be read is left out: the next frame is
-// looked for by the id.
-func parseFrames(b []byte, id uint64) (frames []frame) {
+// parseFrames returns the frames in bytes that are at an offset of a segment. What cannot be read is left out: the next
+// frame is looked for by the id.
+func parseFrames(b []byte, offset int64, id uint64) (frames []frame) {
 	mark := binary.LittleEndian.AppendUint64(nil, id)
-	for at := segmentHeader; at < len(b); {
+	for at := 0; at < len(b); {
 		f, ok := parseFrame(b[at:], id)
 		if ok {
-			f.offset = int64(at)
+			f.offset = offset + int64(at)
 			frames = append(frames, f)
-			at = int(f.end())
+			at += frameHeader + f.length
 			continue
 		}
 		next := bytes.Index(b[min(at+9, len(b)):], mark) // of a frame from at+1 on
@@ -54,100 +58,171 @@ func parseFrames(b []byte, id uint64) (frames []frame) {
 	return frames
 }
 
-// segmentRead is the content of a segment.
-type segmentRead struct {
+// blockBytes is how much of a segment is read at a time: few enough to stay in a processor's caches until it is decoded.
+const blockBytes = 2 << 20
+
+// block is some frames of a segment.
+type block struct {
+	segment int // index
 	name    string
-	content []byte
+	first   bool  // it begins the segment
+	last    bool  // it ends the segment
+	size    int64 // of the segment
 	frames  []frame
-	header  string // what is wrong with it; "": nothing
+	header  string // what is wrong with the segment's; "": nothing
 	foreign bool   // it is a segment of another log
+	memory  []byte
+	err     error
 }
 
-// read reads a segment up to a size, below 0 all of it, into memory that is used again.
-func (l *segmentLog) read(number uint64, size int64, memory []byte) (s *segmentRead, err error) {
-	s = &segmentRead{name: l.name(number), content: memory[:0]}
+// segmentReader reads a segment block by block.
+type segmentReader struct {
+	file   disk.File
+	name   string
+	id     uint64
+	size   int64
+	offset int64  // of what is read next
+	tail   []byte // before that: of a frame that may go on
+}
+
+// reader begins to read a segment up to a size, below 0 all of it.
+func (l *segmentLog) reader(number uint64, size int64) (*segmentReader, error) {
 	f, err := l.files.Open(l.path(number), os.O_RDONLY)
 	if err != nil {
-		return s, err
+		return nil, err
 	}
-	defer f.Close() // it is only read
+	length, err := f.Size()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	if size < 0 {
-		if size, err = f.Size(); err != nil {
-			return s, err
-		}
+		size = length
 	}
-	s.content = slices.Grow(s.content, int(size))[:size]
-	n, err := f.ReadAt(s.content, 0)
-	s.content = s.content[:n]
-	if err != nil && err != io.EOF {
-		return s, fmt.Errorf("reading %s: %w", l.path(number), err)
-	}
-	s.frames = parseFrames(s.content, l.id)
-	s.checkHeader(l.id)
-	return s, nil
+	return &segmentReader{file: f, name: l.name(number), id: l.id, size: min(size, length)}, nil
 }
 
-func (s *segmentRead) checkHeader(id uint64) {
-	if len(s.content) < segmentHeader {
-		s.header = fmt.Sprintf("it has %d bytes, and its header %d", len(s.content), segmentHeader)
+// next reads the next block into memory that is used again. After the last it closes the file.
+func (r *segmentReader) next(memory []byte) *block {
+	b := &block{name: r.name, first: r.offset == 0, size: r.size, memory: append(memory[:0], r.tail...)}
+	at := r.offset - int64(len(r.tail))
+	n := int(min(blockBytes, r.size-r.offset))
+	b.memory = slices.Grow(b.memory, n)[:len(r.tail)+n]
+	if _, err := r.file.ReadAt(b.memory[len(r.tail):], r.offset); err != nil && err != io.EOF {
+		b.err = fmt.Errorf("reading %s: %w", r.name, err)
+	}
+	r.offset += int64(n)
+	content := b.memory
+	if b.first {
+		b.checkHeader(r.id)
+		content = content[min(segmentHeader, len(content)):]
+		at = int64(segmentHeader)
+	}
+	b.frames = parseFrames(content, at, r.id)
+	b.foreign = b.foreign && len(b.frames) == 0
+	if n := len(b.frames); n > 0 {
+		content = content[b.frames[n-1].end()-at:]
+	}
+	r.tail = bytes.Clone(content[max(0, len(content)-frameHeader-MessageBytes):])
+	if b.last = r.offset == r.size; b.last || b.err != nil {
+		b.err = errors.Join(b.err, r.file.Close())
+	}
+	return b
+}
+
+func (b *block) checkHeader(id uint64) {
+	if len(b.memory) < segmentHeader {
+		b.header = fmt.Sprintf("it has %d bytes, and its header %d", len(b.memory), segmentHeader)
 		return
 	}
-	magic, said := string(s.content[:len(segmentMagic)]), binary.LittleEndian.Uint64(s.content[len(segmentMagic):])
+	magic, said := string(b.memory[:len(segmentMagic)]), binary.LittleEndian.Uint64(b.memory[len(segmentMagic):])
 	if magic != segmentMagic {
-		s.header = fmt.Sprintf("it begins with %q: want %q", magic, segmentMagic)
+		b.header = fmt.Sprintf("it begins with %q: want %q", magic, segmentMagic)
 	} else if said != id {
-		s.header = fmt.Sprintf("it belongs to the journal with id %016x, not to this one", said)
-		s.foreign = len(s.frames) == 0
+		b.header = fmt.Sprintf("it belongs to the journal with id %016x, not to this one", said)
+		b.foreign = true
 	}
 }
 
-// eachSegment reads all segments in order, one while the one before is visited.
-func (l *segmentLog) eachSegment(visit func(i int, s *segmentRead) error) error {
-	type result struct {
-		*segmentRead
-		err error
+// eachBlock reads all segments in order, ahead of visit.
+func (l *segmentLog) eachBlock(visit func(*block) error) (err error) {
+	blocks, free, stop := make(chan *block), make(chan []byte, 3), make(chan struct{})
+	for range cap(free) {
+		free <- nil
 	}
-	var memory [2][]byte
-	ahead := make(chan result, 1)
-	begin := func(i int) {
-		number, b := l.segments[i].number, memory[i%2]
-		go func() {
-			s, err := l.read(number, -1, b)
-			ahead <- result{s, err}
-		}()
+	send := func(b *block) bool {
+		select {
+		case blocks <- b:
+			return b.err == nil
+		case <-stop:
+			return false
+		}
 	}
-	for i := range l.segments {
-		if i == 0 {
-			begin(0)
-		}
-		s := <-ahead
-		memory[i%2] = s.content
-		l.segments[i].bytes = int64(len(s.content))
-		if s.err != nil {
-			return s.err
-		}
-		if i+1 < len(l.segments) {
-			begin(i + 1)
-		}
-		if err := visit(i, s.segmentRead); err != nil {
-			if i+1 < len(l.segments) {
-				<-ahead
+	go func() {
+		defer close(blocks)
+		for i := range l.segments {
+			r, err := l.reader(l.segments[i].number, -1)
+			if err != nil {
+				send(&block{err: err})
+				return
 			}
-			return err
+			for more := true; more; {
+				b := r.next(<-free)
+				b.segment, more = i, !b.last
+				if !send(b) {
+					r.file.Close() //nolint:errcheck // it was only read, and may be closed already
+					return
+				}
+			}
+		}
+	}()
+	for b := range blocks {
+		if err == nil {
+			if err = b.err; err == nil {
+				err = visit(b)
+			}
+			if err != nil {
+				close(stop)
+			}
+		}
+		select {
+		case free <- b.memory:
+		default: // it was none of them
 		}
 	}
-	return nil
+	return err
+}
+
+// frames returns all frames of a segment, without their messages.
+func (l *segmentLog) frames(number uint64, size int64) (all []frame, err error) {
+	r, err := l.reader(number, size)
+	if err != nil {
+		return nil, err
+	}
+	var memory []byte
+	for {
+		b := r.next(memory)
+		if b.err != nil {
+			return nil, b.err
+		}
+		for _, f := range b.frames {
+			f.message = nil
+			all = append(all, f)
+		}
+		if memory = b.memory; b.last {
+			return all, nil
+		}
+	}
 }
 
 // look reads what the last frame states.
 func (l *segmentLog) look() error {
-	for i := len(l.segments) - 1; i >= 0; i-- {
-		s, err := l.read(l.segments[i].number, -1, nil)
+	for _, s := range slices.Backward(l.segments) {
+		frames, err := l.frames(s.number, -1)
 		if err != nil {
 			return err
 		}
-		if n := len(s.frames); n > 0 {
-			l.synced, l.front = s.frames[n-1].synced, max(s.frames[n-1].front, 1)
+		if n := len(frames); n > 0 {
+			l.synced, l.front = frames[n-1].synced, max(frames[n-1].front, 1)
 			return nil
 		}
 	}
@@ -178,6 +253,8 @@ type walk struct {
 	damaged func(Damage) error // for what is missing; after an error the walk ends
 	batch   []Message          // not yielded yet
 	synced  uint64             // the greatest that a frame states
+	at      int64              // where the next frame should be in its segment
+	rest    int64              // where the log has ended in the segment, so far
 	hole    *Damage            // bytes before the next frame that could not be read
 	end     ending
 	ended   *Damage // what is after the end; nil: it is not reached
@@ -187,6 +264,7 @@ func newWalk(front, synced uint64, yield func([]Message) error, damaged func(Dam
 	return &walk{front: front, yield: yield, damaged: damaged, synced: synced, end: ending{next: front}}
 }
 
+// walk yields the messages of a log, and calls damaged for what is missing among them.
 func (l *segmentLog) walk(yield func([]Message) error, damaged func(Damage) error) (ending, error) {
 	w := newWalk(l.front, l.synced, yield, damaged)
 	for _, name := range l.strangers {
@@ -194,7 +272,10 @@ func (l *segmentLog) walk(yield func([]Message) error, damaged func(Damage) erro
 			return w.end, err
 		}
 	}
-	err := l.eachSegment(w.segment)
+	err := l.eachBlock(func(b *block) error {
+		l.segments[b.segment].bytes = b.size
+		return w.block(b)
+	})
 	if err == nil && len(l.segments) == 0 {
 		err = damaged(Damage{What: "there are no segments"})
 	}
@@ -207,52 +288,56 @@ func (l *segmentLog) walk(yield func([]Message) error, damaged func(Damage) erro
 	return w.end, err
 }
 
-// segment goes on with the frames of a segment.
-func (w *walk) segment(i int, s *segmentRead) error {
-	size, at := int64(len(s.content)), int64(segmentHeader)
-	rest := max(size-at, 0) // bytes after the last frame of the log
-	if s.foreign {
-		if err := w.damaged(Damage{Segment: s.name, Position: w.end.next, What: s.header}); err != nil {
-			return err
+// block goes on with the frames of a block.
+func (w *walk) block(b *block) error {
+	if b.first {
+		w.at, w.rest = int64(segmentHeader), int64(segmentHeader)
+		w.end.firsts = append(w.end.firsts, w.end.next)
+		if b.foreign {
+			if err := w.report(Damage{Segment: b.name, Position: w.end.next, What: b.header}); err != nil {
+				return err
+			}
+			w.at = b.size
+		} else if b.header != "" {
+			w.unread(b, 0, b.header)
 		}
-	} else if s.header != "" {
-		w.unread(s, 0, s.header)
-	}
-	first := w.end.next
-	if len(s.frames) > 0 {
-		first = s.frames[0].position
-	}
-	w.end.firsts = append(w.end.firsts, first)
-	for k := range s.frames {
-		f := &s.frames[k]
-		if f.offset > at {
-			w.unread(s, at, fmt.Sprintf("%d bytes are no message", f.offset-at))
+		if len(b.frames) > 0 {
+			w.end.firsts[b.segment] = b.frames[0].position
 		}
-		at = f.end()
-		inLog, err := w.frame(s, f)
+	}
+	for i := range b.frames {
+		f := &b.frames[i]
+		if f.offset > w.at {
+			w.unread(b, w.at, fmt.Sprintf("%d bytes are no message", f.offset-w.at))
+		}
+		w.at = f.end()
+		inLog, err := w.frame(b, f)
 		if err != nil {
 			return err
 		}
 		if inLog {
-			w.end.segments, w.end.offset, w.end.front, w.end.torn, rest = i+1, at, f.front, 0, size-at
+			w.rest = w.at
+			w.end.segments, w.end.offset, w.end.front, w.end.torn = b.segment+1, w.at, f.front, 0
 		}
 	}
-	if size > at && !s.foreign {
-		w.unread(s, at, fmt.Sprintf("the last %d bytes are no message", size-at))
+	if b.last {
+		if b.size > w.at {
+			w.unread(b, w.at, fmt.Sprintf("the last %d bytes are no message", b.size-w.at))
+		}
+		w.end.torn += max(b.size-w.rest, 0)
 	}
-	w.end.torn += rest
 	return w.flush()
 }
 
 // unread notes bytes that cannot be read: of one stretch the first.
-func (w *walk) unread(s *segmentRead, offset int64, what string) {
+func (w *walk) unread(b *block, offset int64, what string) {
 	if w.hole == nil {
-		w.hole = &Damage{Segment: s.name, Offset: offset, What: what}
+		w.hole = &Damage{Segment: b.name, Offset: offset, What: what}
 	}
 }
 
 // frame goes on with one frame, and reports whether it is of the log.
-func (w *walk) frame(s *segmentRead, f *frame) (inLog bool, err error) {
+func (w *walk) frame(b *block, f *frame) (inLog bool, err error) {
 	w.synced = max(w.synced, f.synced)
 	switch {
 	case w.ended != nil:
@@ -260,20 +345,20 @@ func (w *walk) frame(s *segmentRead, f *frame) (inLog bool, err error) {
 		w.hole = nil
 		return true, nil
 	case f.position < w.end.next:
-		return true, w.report(Damage{Segment: s.name, Offset: f.offset, Position: f.position,
+		return true, w.report(Damage{Segment: b.name, Offset: f.offset, Position: f.position,
 			What: "it has a message that was there before"})
 	case f.position > w.end.next || w.hole != nil:
-		w.unread(s, f.offset, "")
+		w.unread(b, f.offset, "")
 		err = w.gap(f)
 	}
 	if w.ended != nil || err != nil {
-		if len(f.message) > 0 {
+		if f.length > 0 {
 			w.end.left++
 		}
 		return false, err
 	}
 	w.end.next = f.position + 1
-	if len(f.message) > 0 {
+	if f.length > 0 {
 		w.batch = append(w.batch, Message{f.position, f.message})
 	}
 	return true, nil
@@ -320,25 +405,29 @@ func (w *walk) flush() error {
 // cutAfter moves the end to before the first message after a position: it is of a cut that is not whole.
 func (l *segmentLog) cutAfter(position uint64) error {
 	for size := l.end.offset; l.end.segments > 0; size = -1 {
-		s, err := l.read(l.segments[l.end.segments-1].number, size, nil)
+		s := l.segments[l.end.segments-1]
+		frames, err := l.frames(s.number, size)
 		if err != nil {
 			return err
 		}
+		if size < 0 {
+			size = s.bytes
+		}
 		var last *frame // what it states may be why segments are gone
-		for i := len(s.frames) - 1; i >= 0; i-- {
-			f := &s.frames[i]
-			if f.position > position && len(f.message) > 0 {
+		for i := len(frames) - 1; i >= 0; i-- {
+			f := &frames[i]
+			if f.position > position && f.length > 0 {
 				last, l.end.left = nil, l.end.left+1
 			} else if last == nil {
 				last = f
 			}
 			if f.position <= position {
-				l.end.torn += int64(len(s.content)) - last.end()
+				l.end.torn += size - last.end()
 				l.end.offset, l.end.next, l.end.front = last.end(), last.position+1, last.front
 				return nil
 			}
 		}
-		l.end.torn += int64(len(s.content)) - int64(segmentHeader)
+		l.end.torn += size - int64(segmentHeader)
 		l.end.segments--
 	}
 	return nil
