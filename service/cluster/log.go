@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"strconv"
 	"time"
@@ -60,7 +62,7 @@ func takeLog(ctx context.Context, l *tableLog) error {
 			return err
 		}
 		l.last = info.State.LastSeq
-		// A message without content, which readers skip, makes the sequence number that an earlier owner expects wrong.
+		// An empty message, which readers skip, makes the sequence number that an earlier owner expects wrong.
 		ack, err := l.js.PublishMsg(ctx, l.message(nil), jetstream.WithExpectLastSequence(l.last),
 			jetstream.WithRetryAttempts(0))
 		switch {
@@ -75,8 +77,23 @@ func takeLog(ctx context.Context, l *tableLog) error {
 
 func (l *tableLog) String() string { return "stream " + l.name }
 
-func (l *tableLog) message(data []byte) *nats.Msg {
-	return &nats.Msg{Subject: l.name, Data: data, Header: nats.Header{writerHeader: {l.writer}}}
+// message makes a message of the stream: it begins with a CRC-32C (Castagnoli) of its content, uint32, because JetStream's
+// checksum leaves out where the header ends.
+func (l *tableLog) message(content []byte) *nats.Msg {
+	data := binary.LittleEndian.AppendUint32(make([]byte, 0, sumLength+len(content)), contentSum(content))
+	return &nats.Msg{Subject: l.name, Data: append(data, content...), Header: nats.Header{writerHeader: {l.writer}}}
+}
+
+const sumLength = 4
+
+func contentSum(content []byte) uint32 { return crc32.Checksum(content, crc32.MakeTable(crc32.Castagnoli)) }
+
+// content checks a message of the stream.
+func content(data []byte) ([]byte, error) {
+	if len(data) < sumLength || binary.LittleEndian.Uint32(data) != contentSum(data[sumLength:]) {
+		return nil, fmt.Errorf("%w: its %d bytes are not what was written", journal.ErrDamaged, len(data))
+	}
+	return data[sumLength:], nil
 }
 
 // Sync implements [journal.Log]. What Append acknowledges is on the disks of most copies.
@@ -170,8 +187,7 @@ func (l *tableLog) written(after uint64) (int, error) {
 	return int(last - after), nil
 }
 
-// Read implements [journal.Log]. JetStream checks each message's checksum as it reads it from the disk; one that it leaves
-// out is missed here.
+// Read implements [journal.Log]. JetStream leaves out messages that it finds damaged: they are missed here.
 func (l *tableLog) Read(yield func([]journal.Message) error) error {
 	// An ordered consumer would repeat by itself what fails, after 5 to 10 s each.
 	ctx, cancel := context.WithTimeout(l.ctx, askTime)
@@ -207,8 +223,12 @@ func (l *tableLog) Read(yield func([]journal.Message) error) error {
 				at.Sequence.Stream, l, last)
 		}
 		last = at.Sequence.Stream
-		if len(m.Data()) > 0 {
-			batch, bytes = append(batch, journal.Message{Position: last, Data: m.Data()}), bytes+len(m.Data())
+		data, err := content(m.Data())
+		if err != nil {
+			return fmt.Errorf("message %d of %s: %w", last, l, err)
+		}
+		if len(data) > 0 {
+			batch, bytes = append(batch, journal.Message{Position: last, Data: data}), bytes+len(data)
 		}
 		if bytes >= readBytes || last >= l.last {
 			if err := yield(batch); err != nil || last >= l.last {
