@@ -58,6 +58,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service/journal"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
@@ -286,7 +287,7 @@ func (s *Service) openJournals() error {
 		return fmt.Errorf("looking for journals: %w", err)
 	}
 	for _, f := range files {
-		if strings.HasSuffix(f, journalSuffix+journal.Unfinished) {
+		if strings.HasSuffix(f, journalSuffix+segments.Unfinished) {
 			if err := disk.RemoveAll(s.options.Disk, filepath.Join(s.tablesFolder(), f)); err != nil {
 				return err
 			}

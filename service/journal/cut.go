@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 )
 
 // A log holds cuts in pieces, a message each:
@@ -34,7 +35,7 @@ const (
 	messageHeader = 50
 
 	// MessageBytes is the size of a log's largest message.
-	MessageBytes = 512 << 10
+	MessageBytes = segments.MessageBytes
 )
 
 const (
@@ -66,30 +67,37 @@ const (
 	requestPrefix = "request/" // replay.Consumed as JSON, by slot; no bytes: forgotten
 )
 
-// tally counts entries.
-type tally struct{ rollouts, removals, uses, insertions uint64 }
+// Tally counts entries of a log.
+type Tally struct{ Rollouts, Removals, Uses, Insertions uint64 }
 
-func (t *tally) count(k kind) {
+// fields are in the order in which a message has them.
+func (t *Tally) fields() [4]*uint64 {
+	return [4]*uint64{&t.Rollouts, &t.Removals, &t.Uses, &t.Insertions}
+}
+
+func (t *Tally) count(k kind) {
 	switch k {
 	case kindRollout, kindApart:
-		t.rollouts++
+		t.Rollouts++
 	case kindRemoval:
-		t.removals++
+		t.Removals++
 	case kindUse:
-		t.uses++
+		t.Uses++
 	case kindRequest:
-		t.insertions++
+		t.Insertions++
 	}
 }
 
-func (t *tally) add(o tally) {
-	t.rollouts, t.removals = t.rollouts+o.rollouts, t.removals+o.removals
-	t.uses, t.insertions = t.uses+o.uses, t.insertions+o.insertions
+func (t *Tally) add(o Tally) {
+	for i, n := range o.fields() {
+		*t.fields()[i] += *n
+	}
 }
 
-func (t *tally) sub(o tally) {
-	t.rollouts, t.removals = t.rollouts-o.rollouts, t.removals-o.removals
-	t.uses, t.insertions = t.uses-o.uses, t.insertions-o.insertions
+func (t *Tally) sub(o Tally) {
+	for i, n := range o.fields() {
+		*t.fields()[i] -= *n
+	}
 }
 
 // head is the header of a message.
@@ -98,7 +106,7 @@ type head struct {
 	piece  uint32
 	number uint64 // of the cut
 	keep   int    // insertions
-	before tally
+	before Tally
 }
 
 // put writes the header to a message.
@@ -107,8 +115,8 @@ func (h *head) put(b []byte) {
 	binary.LittleEndian.PutUint32(b[2:], h.piece)
 	binary.LittleEndian.PutUint64(b[6:], h.number)
 	binary.LittleEndian.PutUint32(b[14:], uint32(h.keep))
-	for i, n := range [...]uint64{h.before.rollouts, h.before.removals, h.before.uses, h.before.insertions} {
-		binary.LittleEndian.PutUint64(b[18+8*i:], n)
+	for i, n := range h.before.fields() {
+		binary.LittleEndian.PutUint64(b[18+8*i:], *n)
 	}
 }
 
@@ -121,7 +129,7 @@ func decodeHead(b []byte) (h head, err error) {
 	}
 	h = head{flags: b[1], piece: binary.LittleEndian.Uint32(b[2:]), number: binary.LittleEndian.Uint64(b[6:]),
 		keep: int(binary.LittleEndian.Uint32(b[14:]))}
-	for i, n := range [...]*uint64{&h.before.rollouts, &h.before.removals, &h.before.uses, &h.before.insertions} {
+	for i, n := range h.before.fields() {
 		*n = binary.LittleEndian.Uint64(b[18+8*i:])
 	}
 	return h, nil
@@ -129,24 +137,19 @@ func decodeHead(b []byte) (h head, err error) {
 
 // message is an encoded message whose header is not written yet.
 type message struct {
-	b     []byte
-	flags byte // flagMore, flagRest
-	has   tally
-	ids   []rollout.ID // rollouts
+	from, to int // in the packer's memory, while that grows
+	b        []byte
+	flags    byte // flagMore, flagRest
+	has      Tally
+	ids      []rollout.ID // rollouts
 }
 
 // packer puts entries into messages.
 type packer struct {
 	memory []byte // of all messages
-	places []place
+	list   []message
 	entry  int  // where the last entry begins
 	open   bool // the last message takes entries
-}
-
-// place is a message in a packer, whose memory still grows.
-type place struct {
-	from, to int
-	message
 }
 
 // begin begins an entry: its payload is to be appended to memory, then end called.
@@ -161,7 +164,7 @@ func (p *packer) begin(k kind) {
 func (p *packer) beginMessage(flags byte) {
 	at := len(p.memory)
 	p.memory = append(p.memory, make([]byte, messageHeader)...)
-	p.places = append(p.places, place{from: at, to: len(p.memory), message: message{flags: flags}})
+	p.list = append(p.list, message{from: at, flags: flags})
 	p.open = flags == 0
 }
 
@@ -175,13 +178,13 @@ func (p *packer) end(id rollout.ID) error {
 	}
 	k := kind(p.memory[p.entry])
 	binary.LittleEndian.PutUint32(p.memory[p.entry+1:], uint32(n-entryHeader))
-	last := &p.places[len(p.places)-1]
+	last := &p.list[len(p.list)-1]
 	if len(p.memory)-last.from > MessageBytes && p.entry > last.from+messageHeader { // it begins another message
 		moved := slices.Clone(p.memory[p.entry:])
 		p.memory = p.memory[:p.entry]
 		p.beginMessage(0)
 		p.memory = append(p.memory, moved...)
-		last = &p.places[len(p.places)-1]
+		last = &p.list[len(p.list)-1]
 	}
 	if id != 0 {
 		last.ids = append(last.ids, id)
@@ -195,9 +198,9 @@ func (p *packer) end(id rollout.ID) error {
 }
 
 // split spreads the entry of the last message over as many as it takes.
-func (p *packer) split(entry []byte) (last *place) {
+func (p *packer) split(entry []byte) (last *message) {
 	const most = MessageBytes - messageHeader
-	last = &p.places[len(p.places)-1]
+	last = &p.list[len(p.list)-1]
 	p.memory, p.open = p.memory[:last.from+messageHeader], false
 	for flags := flagMore; ; flags = flagMore | flagRest {
 		n := min(len(entry), most)
@@ -208,18 +211,17 @@ func (p *packer) split(entry []byte) (last *place) {
 			return last
 		}
 		p.beginMessage(flagRest)
-		last = &p.places[len(p.places)-1]
+		last = &p.list[len(p.list)-1]
 	}
 }
 
 // messages returns what was packed. It is valid until the packer is used again.
 func (p *packer) messages() []message {
-	list := make([]message, len(p.places))
-	for i, m := range p.places {
-		list[i] = m.message
-		list[i].b = p.memory[m.from:m.to:m.to]
+	for i := range p.list {
+		m := &p.list[i]
+		m.b = p.memory[m.from:m.to:m.to]
 	}
-	return list
+	return p.list
 }
 
 // arena is the memory of encoded rollouts, a packer for each goroutine that encodes.
@@ -236,25 +238,34 @@ func encodeRollouts(a *arena, all []replay.Stored, experts bool) (list []message
 		total += entryHeader + storedLength + int(all[i].Rollout.Bytes())
 	}
 	workers := min(len(a.packers), 1+total/alone, max(len(all), 1))
-	errs := make([]error, workers)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	work := func(worker int) {
-		p := &a.packers[worker]
+	for i := range workers {
+		p := &a.packers[i]
 		*p = packer{memory: slices.Grow(p.memory[:0], total/workers+total/8+messageHeader)} // seldom more
-		for i := int(next.Add(1)) - 1; i < len(all) && errs[worker] == nil; i = int(next.Add(1)) - 1 {
-			errs[worker] = p.addRollout(&all[i], experts)
+	}
+	errs := make([]error, workers)
+	sideBySide(workers, len(all), func(worker, i int) {
+		errs[worker] = errors.Join(errs[worker], a.packers[worker].addRollout(&all[i], experts))
+	})
+	for i := range workers {
+		list = append(list, a.packers[i].messages()...)
+	}
+	return list, errors.Join(errs...)
+}
+
+// sideBySide calls do for each i below n, in several goroutines.
+func sideBySide(workers, n int, do func(worker, i int)) {
+	var next atomic.Int64
+	work := func(worker int) {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			do(worker, i)
 		}
 	}
+	var wg sync.WaitGroup
 	for worker := 1; worker < workers; worker++ {
 		wg.Go(func() { work(worker) })
 	}
 	work(0)
 	wg.Wait()
-	for worker := range workers {
-		list = append(list, a.packers[worker].messages()...)
-	}
-	return list, errors.Join(errs...)
 }
 
 func (p *packer) addRollout(k *replay.Stored, experts bool) (err error) {
@@ -271,29 +282,17 @@ func (p *packer) addRollout(k *replay.Stored, experts bool) (err error) {
 	return p.end(k.ID)
 }
 
-func (p *packer) addUse(u *replay.Usage) error {
-	p.begin(kindUse)
-	p.memory = appendUse(p.memory, u)
-	return p.end(0)
-}
-
-func (p *packer) addRemoval(id rollout.ID) error {
-	p.begin(kindRemoval)
-	p.memory = binary.LittleEndian.AppendUint64(p.memory, uint64(id))
-	return p.end(0)
-}
-
-func (p *packer) addRequest(q *replay.Insertion) error {
-	p.begin(kindRequest)
-	p.memory = appendRequest(p.memory, q)
+// add adds an entry of another kind than a rollout.
+func (p *packer) add(k kind, payload ...[]byte) error {
+	p.begin(k)
+	for _, b := range payload {
+		p.memory = append(p.memory, b...)
+	}
 	return p.end(0)
 }
 
 func (p *packer) addState(key string, value []byte) error {
-	p.begin(kindState)
-	p.memory = binary.LittleEndian.AppendUint16(p.memory, uint16(len(key)))
-	p.memory = append(append(p.memory, key...), value...)
-	return p.end(0)
+	return p.add(kindState, binary.LittleEndian.AppendUint16(nil, uint16(len(key))), []byte(key), value)
 }
 
 // Bytes of a rollout's use, and of the fields before a rollout's content.
@@ -378,7 +377,7 @@ type piece struct {
 	head
 	position uint64
 	bytes    int64
-	has      tally
+	has      Tally
 	ids      []rollout.ID // of rollouts
 	part     []byte       // of an entry in several messages; it belongs to the log
 

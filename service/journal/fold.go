@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -35,7 +33,7 @@ type fold struct {
 	// damaged is told of messages that do not fit, which are left out; nil: they are errors.
 	damaged func(position uint64, err error)
 	missing bool  // messages are missing before the next
-	lost    tally // entries that were missing
+	lost    Tally // entries that were missing
 }
 
 func newFold(keep bool) *fold {
@@ -46,7 +44,9 @@ func newFold(keep bool) *fold {
 // add goes on with the next messages.
 func (f *fold) add(messages []Message) error {
 	pieces, errs := make([]piece, len(messages)), make([]error, len(messages))
-	sideBySide(len(messages), func(i int) { pieces[i], errs[i] = decodePiece(messages[i], f.keep) })
+	sideBySide(min(runtime.GOMAXPROCS(0), len(messages)), len(messages), func(_, i int) {
+		pieces[i], errs[i] = decodePiece(messages[i], f.keep)
+	})
 	for i := range pieces {
 		err := errs[i]
 		if err == nil {
@@ -63,27 +63,11 @@ func (f *fold) add(messages []Message) error {
 	return nil
 }
 
-// sideBySide calls do for 0 to n-1, on all processors.
-func sideBySide(n int, do func(i int)) {
-	var next atomic.Int64
-	work := func() {
-		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-			do(i)
-		}
-	}
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), n/2) - 1 {
-		wg.Go(work)
-	}
-	work()
-	wg.Wait()
-}
-
 // gap says that messages are missing before the next.
 func (f *fold) gap() { f.missing, f.part = true, nil }
 
 // had is what the log had before the next message.
-func (f *fold) had() tally {
+func (f *fold) had() Tally {
 	if f.cut != nil {
 		return f.cut.tally
 	}

@@ -14,10 +14,10 @@
 //
 // # The log
 //
-// A log is a sequence of messages. One kind is a folder of segment files (segments.go), which knows up to where it was
-// synced, and reads past what is damaged. The other is a JetStream stream of package cluster. A cut is one or several
-// messages (cut.go). The log is trimmed at its front: what is still needed of the front comes again in a later cut
-// (log.go). Reading the log from its front gives the table (fold.go).
+// A log is a sequence of messages. One kind is a folder of files (package segments), which knows what of it is on disk,
+// and is read past what is damaged. The other is a JetStream stream of package cluster. A cut is one or several messages
+// (cut.go). The log is trimmed at its front: what is still needed of the front comes again in a later cut (log.go).
+// Reading the log from its front gives the table (fold.go).
 //
 // # Promises
 //
@@ -25,8 +25,6 @@
 // at most the interval. After a disk error nothing is acknowledged any more: the error is sticky. A full disk is the
 // exception: what was written is taken back and the cuts are kept in order, callers get [ErrNoSpace], and everything is
 // written once there is space. Invariant 11 is checked when a table is rebuilt.
-//
-// What is cut off the end of a log on disk, at the end of a frame, cannot be told from what was never written.
 //
 // A journal does not hold leased draws, which are released in a recovered table, or batches by request id.
 package journal
@@ -45,6 +43,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout/option"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 )
 
 // ErrClosed is returned for calls after [Journal.Close].
@@ -52,7 +51,7 @@ var ErrClosed = errors.New("journal is closed")
 
 // ErrNoSpace is returned while the disk is full. What the call waited for is kept in memory, and written once there is
 // space: call again.
-var ErrNoSpace = errors.New("the disk is full")
+var ErrNoSpace = segments.ErrNoSpace
 
 // Sync is what a journal promises of what it acknowledges.
 type Sync string
@@ -102,14 +101,14 @@ type Options struct {
 	Disk   disk.Files   // nil: the operating system's
 
 	slack   int64 // of the log, for tests; 0: slackBytes
-	segment int64 // of a full segment, for tests; 0: segmentBytes
+	segment int64 // of a full segment, for tests; 0: segments.FullBytes
 }
 
 func (o Options) withDefaults() Options {
 	o.Sync = cmp.Or(o.Sync, DefaultSync)
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
 	o.LockTimeout = cmp.Or(o.LockTimeout, DefaultLockTimeout)
-	o.slack, o.segment = cmp.Or(o.slack, slackBytes), cmp.Or(o.segment, segmentBytes)
+	o.slack, o.segment = cmp.Or(o.slack, slackBytes), cmp.Or(o.segment, segments.FullBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -117,6 +116,10 @@ func (o Options) withDefaults() Options {
 		o.Disk = disk.Machine()
 	}
 	return o
+}
+
+func (o Options) segments() segments.Options {
+	return segments.Options{Disk: o.Disk, Logger: o.Logger, LockTimeout: o.LockTimeout, FullBytes: o.segment}
 }
 
 // in returns the options of a journal in a log that others hold.
@@ -141,7 +144,7 @@ type Journal struct {
 	options    Options
 	definition []byte
 	log        Log
-	files      *segmentLog // log, on disk; nil: others hold it
+	files      *segments.Log // log, on disk; nil: others hold it
 	writer     *logWriter
 	arenas     sync.Pool // of *arena
 	counters   counters
@@ -196,24 +199,14 @@ func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	l, err := createSegments(o)
+	l, err := segments.Create(o.Path, o.segments())
 	var j *Journal
 	if err == nil {
 		j = newJournal(o, l, slices.Clone(definition), t)
-		err = l.moveInPlace(o.Path, j.writeAll(nil))
+		err = l.MoveInPlace(j.writeAll(nil))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the journal %s: %w", o.Path, err)
-	}
-	j.start()
-	return j, nil
-}
-
-// CreateIn begins a journal in an empty log that others hold. The table's content so far is in the log when it returns.
-func CreateIn(l Log, o Options, t *replay.Table) (*Journal, error) {
-	j := newJournal(o.in(l), l, nil, t)
-	if err := j.writeAll(nil); err != nil {
-		return nil, fmt.Errorf("beginning the journal in %s: %w", l, err)
 	}
 	j.start()
 	return j, nil
@@ -226,7 +219,7 @@ func newJournal(o Options, l Log, definition []byte, t *replay.Table) *Journal {
 		wake:   make(chan struct{}, 1), arrived: make(chan struct{}, 1), settle: make(chan struct{}, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	j.files, _ = l.(*segmentLog)
+	j.files, _ = l.(*segments.Log)
 	j.table.Store(t)
 	j.queue.changed.L = &j.queue.mu
 	return j
@@ -421,7 +414,6 @@ type Stats struct {
 	Pending   int    // calls of Commit and Flush that wait
 	Writes    []Latency
 	WriteTime time.Duration // sum over all writes
-	LastWrite time.Time     // end of the last write; zero before the first
 	Err       error         // that stopped the journal
 	Full      error         // see [Journal.Full]
 	Verified  time.Time     // when the whole log was last read and checked: by Open, Scrub, or as it was written
@@ -472,7 +464,6 @@ func (c *counters) add(batches []*batch, took time.Duration) {
 		st.Bytes += uint64(b.bytes)
 	}
 	st.WriteTime += took
-	st.LastWrite = time.Now()
 	i := 0
 	for limit := minLatency; took > limit && i < latencies-1; limit *= 2 {
 		i++

@@ -396,7 +396,7 @@ func TestConcurrentCommitsShareWrites(t *testing.T) {
 	work.Wait()
 	st := j.Stats()
 	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 ||
-		st.LogBytes < int64(st.Bytes) || st.Pending != 0 || st.LastWrite.IsZero() {
+		st.LogBytes < int64(st.Bytes) || st.Pending != 0 {
 		t.Errorf("%d calls: %+v", clients*each, st)
 	}
 	var n uint64

@@ -6,6 +6,7 @@ import (
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 )
 
 // Log is an ordered log of messages: files of this machine, or what several machines keep. It gives back what it was
@@ -26,10 +27,7 @@ type Log interface {
 }
 
 // Message is a message of a [Log] with its position.
-type Message struct {
-	Position uint64
-	Data     []byte
-}
+type Message = segments.Message
 
 // slackBytes is how much larger than twice its table a log may be. It is trimmed by an eighth of that at a time, about.
 const slackBytes = 64 << 20
@@ -43,7 +41,7 @@ const streamBytes = 32 << 20
 // has them again. A cut with flagWhole has all insertions and the whole state again.
 type ledger struct {
 	number   uint64 // of the last cut
-	tally    tally  // of all cuts
+	tally    Tally  // of all cuts
 	sections []section
 	bytes    int64             // of all sections
 	whole    uint64            // position from which the log has all insertions and the whole state
@@ -65,8 +63,10 @@ type cut struct {
 	flags    byte
 	keep     int     // insertions
 	next     uint32  // number of its next piece
-	tally    tally   // before that
+	tally    Tally   // before that
 	pieces   []piece // in the log
+	sealed   []piece // to follow them
+	after    Tally   // of those
 	requests []replay.Insertion
 	state    []named
 }
@@ -79,7 +79,7 @@ func (l *ledger) note(c *cut, size int64) {
 	}
 	if l.state == nil || c.flags&(flagReset|flagWhole) != 0 {
 		l.requests, l.state = nil, make(map[string][]byte)
-		for i := len(c.pieces) - 1; i >= 0 && (i == len(c.pieces)-1 || c.pieces[i].has.rollouts == 0); i-- {
+		for i := len(c.pieces) - 1; i >= 0 && (i == len(c.pieces)-1 || c.pieces[i].has.Rollouts == 0); i-- {
 			l.whole = c.pieces[i].position // the rollouts come first
 		}
 	}
@@ -210,63 +210,55 @@ func (w *logWriter) repeatDefinition(b *batch) error {
 
 // stream appends pieces of a cut that is not whole yet.
 func (w *logWriter) stream(c *cut, messages []message) error {
-	pieces, data, after := c.seal(messages, false)
-	last, err := w.log.Append(data, false)
-	if err != nil {
-		return err
+	last, err := w.log.Append(c.seal(messages, false), false)
+	if err == nil {
+		c.add(last)
 	}
-	c.add(pieces, last, after)
-	return nil
+	return err
 }
 
-// seal writes the headers of the next messages of a cut.
-func (c *cut) seal(messages []message, end bool) (pieces []piece, data [][]byte, after tally) {
-	after = c.tally
+// seal writes the headers of the next messages of a cut, in the place of those that could not be appended.
+func (c *cut) seal(messages []message, end bool) (data [][]byte) {
+	c.sealed, c.after = nil, c.tally
 	for i, m := range messages {
-		h := head{flags: c.flags | m.flags, piece: c.next + uint32(i), number: c.number, keep: c.keep, before: after}
+		h := head{flags: c.flags | m.flags, piece: c.next + uint32(i), number: c.number, keep: c.keep, before: c.after}
 		if end && i == len(messages)-1 {
 			h.flags |= flagLast
 		}
 		h.put(m.b)
-		after.add(m.has)
-		pieces = append(pieces, piece{head: h, bytes: int64(len(m.b)), has: m.has, ids: m.ids})
+		c.after.add(m.has)
+		c.sealed = append(c.sealed, piece{head: h, bytes: int64(len(m.b)), has: m.has, ids: m.ids})
 		data = append(data, m.b)
 	}
-	return pieces, data, after
+	return data
 }
 
-// add notes messages of the cut that the log has, up to a position.
-func (c *cut) add(pieces []piece, last uint64, after tally) {
-	for i := range pieces {
-		pieces[i].position = last - uint64(len(pieces)-1-i)
+// add notes that the log has what was sealed, up to a position.
+func (c *cut) add(last uint64) {
+	n := len(c.sealed)
+	for i := range c.sealed {
+		c.sealed[i].position = last - uint64(n-1-i)
 	}
-	c.next, c.pieces, c.tally = c.next+uint32(len(pieces)), append(c.pieces, pieces...), after
+	c.next, c.pieces, c.tally = c.next+uint32(n), append(c.pieces, c.sealed...), c.after
 }
 
 // append appends batches, each a cut or the rest of one.
 func (w *logWriter) append(batches []*batch, sync bool) error {
-	type part struct {
-		*cut
-		pieces []piece
-		after  tally
-	}
-	var parts []part
+	var cuts []*cut
 	var all [][]byte
-	number, tally := w.number, w.tally
-	for _, b := range batches {
-		number++
-		p := part{cut: b.begun}
-		if p.cut == nil {
-			p.cut = &cut{number: number, flags: b.flags, keep: b.keep, tally: tally}
+	before := w.tally
+	for i, b := range batches {
+		c := b.begun
+		if c == nil {
+			c = &cut{number: w.number + uint64(i) + 1, flags: b.flags, keep: b.keep, tally: before}
 		}
 		rest, err := b.rest()
 		if err != nil {
 			return err
 		}
-		var data [][]byte
-		p.pieces, data, p.after = p.seal(append(slices.Clone(b.messages), rest...), true)
-		p.requests, p.state, tally = b.requests, b.state, p.after
-		parts, all = append(parts, p), append(all, data...)
+		all = append(all, c.seal(slices.Concat(b.messages, rest), true)...)
+		c.requests, c.state, before = b.requests, b.state, c.after
+		cuts = append(cuts, c)
 	}
 	if len(all) == 0 {
 		return nil
@@ -276,16 +268,16 @@ func (w *logWriter) append(batches []*batch, sync bool) error {
 		return err
 	}
 	at := last - uint64(len(all))
-	for i, p := range parts {
-		at += uint64(len(p.pieces))
-		p.add(p.pieces, at, p.after)
-		w.note(p.cut, w.slack/8)
+	for i, c := range cuts {
+		at += uint64(len(c.sealed))
+		c.add(at)
+		w.note(c, w.slack/8)
 		batches[i].inLog = true
 		if w.experts != nil {
-			w.experts.put(p.cut.pieces[0].position, p.number, batches[i].apart)
+			w.experts.put(c.pieces[0].position, c.number, batches[i].apart)
 		}
-		if p.flags&flagReset != 0 {
-			err = w.trim(p.cut.pieces[0].position)
+		if c.flags&flagReset != 0 {
+			err = w.trim(c.pieces[0].position)
 		}
 	}
 	w.size.Store(w.bytes)

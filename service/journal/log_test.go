@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -47,7 +48,7 @@ func (l *memoryLog) Sync() error { return nil }
 
 func (l *memoryLog) Read(yield func([]Message) error) error {
 	for i, m := range l.messages {
-		if err := yield([]Message{{l.first + uint64(i) + 1, m}}); err != nil {
+		if err := yield([]Message{{Position: l.first + uint64(i) + 1, Data: m}}); err != nil {
 			return err
 		}
 	}
@@ -83,6 +84,15 @@ func (l *memoryLog) size() (n int64) {
 	return n
 }
 
+// createIn begins the journal of a table in an empty log.
+func createIn(t testing.TB, l Log, o Options, table *replay.Table) *Journal {
+	t.Helper()
+	j := newJournal(o.in(l), l, nil, table)
+	must(t, j.writeAll(nil))
+	j.start()
+	return j
+}
+
 func openIn(t testing.TB, l Log, kind replay.Options, o Options) (*Journal, *replay.Table, *Recovery) {
 	t.Helper()
 	j, table, recovery, err := OpenIn(l, o, func() (*replay.Table, error) { return replay.New(kind) })
@@ -102,8 +112,7 @@ func TestALogRestoresTheCommittedTable(t *testing.T) {
 				u.step() // before there is a journal
 			}
 			log := new(memoryLog)
-			j, err := CreateIn(log, o, u.table)
-			must(t, err)
+			j := createIn(t, log, o, u.table)
 			trims := 0
 			for range 4 {
 				for range 60 + u.random.IntN(60) {
@@ -142,8 +151,7 @@ func TestRoutedExpertsStayOnTheirMachine(t *testing.T) {
 	kind, here := replay.Options{Capacity: 64}, t.TempDir()
 	o := Options{slack: 64 << 10, Experts: here}
 	table, random, log := newTable(t, kind), rollout.Stream(9, "test", 0), new(memoryLog)
-	j, err := CreateIn(log, o, table)
-	must(t, err)
+	j := createIn(t, log, o, table)
 	for range 500 {
 		g := aGroup(random, 2, 20, 0)
 		for _, r := range g.Rollouts {
@@ -205,8 +213,7 @@ func TestALogIsBounded(t *testing.T) {
 			kind.PositiveFraction = 0.5
 		}
 		table, random, log := newTable(t, kind), rollout.Stream(3, "test", 0), new(memoryLog)
-		j, err := CreateIn(log, Options{slack: 16 << 10}, table)
-		must(t, err)
+		j := createIn(t, log, Options{slack: 16 << 10}, table)
 		for range 2_000 {
 			_, err := table.Insert(ctx, aGroup(random, 2, 20, 0))
 			must(t, err)
@@ -225,10 +232,9 @@ func TestALogIsBounded(t *testing.T) {
 func TestALargeCutTravelsInPieces(t *testing.T) {
 	kind := replay.Options{Capacity: 8}
 	table, random, log := newTable(t, kind), rollout.Stream(4, "test", 0), new(memoryLog)
-	j, err := CreateIn(log, Options{}, table)
-	must(t, err)
+	j := createIn(t, log, Options{}, table)
 	g := aGroup(random, 4, 60_000, 0)
-	_, err = table.ServiceView().InsertOnce(ctx, "large", g)
+	_, err := table.ServiceView().InsertOnce(ctx, "large", g)
 	must(t, err)
 	must(t, j.Commit(ctx))
 	must(t, j.Close())
@@ -254,12 +260,11 @@ func TestALargeCutTravelsInPieces(t *testing.T) {
 func TestAFullLogIsWrittenOnceThereIsSpace(t *testing.T) {
 	kind := replay.Options{Capacity: 8}
 	table, random, log := newTable(t, kind), rollout.Stream(5, "test", 0), new(memoryLog)
-	j, err := CreateIn(log, Options{}, table)
-	must(t, err)
+	j := createIn(t, log, Options{}, table)
 	log.mu.Lock()
 	log.failAt, log.failure = 2, fmt.Errorf("the stores: %w", ErrNoSpace)
 	log.mu.Unlock()
-	_, err = table.ServiceView().InsertOnce(ctx, "a", aGroup(random, 4, 60_000, 0))
+	_, err := table.ServiceView().InsertOnce(ctx, "a", aGroup(random, 4, 60_000, 0))
 	must(t, err)
 	if err := j.Commit(ctx); !errors.Is(err, ErrNoSpace) {
 		t.Fatalf("a commit into a full log: %v", err)
@@ -278,10 +283,9 @@ func TestAFullLogIsWrittenOnceThereIsSpace(t *testing.T) {
 func TestARestoreReplacesTheLog(t *testing.T) {
 	kind := replay.Options{Capacity: 8}
 	table, random, log := newTable(t, kind), rollout.Stream(6, "test", 0), new(memoryLog)
-	j, err := CreateIn(log, Options{}, table)
-	must(t, err)
+	j := createIn(t, log, Options{}, table)
 	j.Attach("gate", func() ([]byte, error) { return []byte("open"), nil })
-	_, err = table.Insert(ctx, aGroup(random, 4, 10, 0))
+	_, err := table.Insert(ctx, aGroup(random, 4, 10, 0))
 	must(t, err)
 	must(t, j.Commit(ctx))
 	other := newTable(t, kind)
@@ -306,13 +310,13 @@ func FuzzRoutedExperts(f *testing.F) {
 		r.RoutedExperts = make([]uint16, 3*len(r.Tokens))
 		list = append(list, replay.Stored{Usage: replay.Usage{ID: rollout.ID(i)}, Rollout: r})
 	}
-	written := &expertsFolder{path: f.TempDir(), largest: 1, log: slog.New(slog.DiscardHandler)}
+	written := &expertsFolder{files: disk.Machine(), path: f.TempDir(), largest: 1, log: slog.New(slog.DiscardHandler)}
 	written.put(7, 1, list)
 	content, err := os.ReadFile(written.name(7))
 	must(f, err)
 	f.Add(content)
 	f.Fuzz(func(t *testing.T, content []byte) {
-		folder := &expertsFolder{path: t.TempDir(), log: slog.New(slog.DiscardHandler)}
+		folder := &expertsFolder{files: disk.Machine(), path: t.TempDir(), log: slog.New(slog.DiscardHandler)}
 		must(t, os.WriteFile(folder.name(7), content, 0o600))
 		n, err := folder.read(7, func(_ uint64, _ rollout.ID, experts []uint16) {
 			if 2*len(experts) > len(content) {
@@ -328,9 +332,8 @@ func FuzzRoutedExperts(f *testing.F) {
 func FuzzALog(f *testing.F) {
 	kind := replay.Options{Capacity: 8}
 	table, log := newTable(f, kind), new(memoryLog)
-	j, err := CreateIn(log, Options{}, table)
-	must(f, err)
-	_, err = table.Insert(ctx, aGroup(rollout.Stream(8, "test", 0), 4, 10, 0))
+	j := createIn(f, log, Options{}, table)
+	_, err := table.Insert(ctx, aGroup(rollout.Stream(8, "test", 0), 4, 10, 0))
 	must(f, err)
 	must(f, j.Close())
 	f.Add(log.messages[0], log.messages[1])

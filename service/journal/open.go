@@ -3,14 +3,13 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 )
 
 // Recovery is what [Open] found.
@@ -75,20 +74,20 @@ func Open(o Options, build func(definition []byte) (*replay.Table, error)) (*Jou
 	}
 	o = o.withDefaults()
 	began := time.Now()
-	err := disk.RemoveAll(o.Disk, o.Path+Unfinished) // what a crash has left
-	var files *segmentLog
+	err := disk.RemoveAll(o.Disk, o.Path+segments.Unfinished) // what a crash has left
+	var files *segments.Log
 	if err == nil {
-		files, err = openSegments(o.Path, o, false)
+		files, err = segments.Open(o.Path, o.segments(), false)
 	}
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening the journal %s: %w", o.Path, err)
 	}
 	j, table, r, err := recoverTable(files, o, build)
 	if err != nil {
-		return nil, nil, nil, errors.Join(fmt.Errorf("opening the journal %s: %w", o.Path, err), files.lock.Close())
+		return nil, nil, nil, errors.Join(fmt.Errorf("opening the journal %s: %w", o.Path, err), files.Close())
 	}
-	r.Torn, r.Left, r.Took = files.end.torn, files.end.left, time.Since(began)
-	if r.Torn > 0 {
+	r.Took = time.Since(began)
+	if r.Torn, r.Left = files.Torn(); r.Torn > 0 {
 		o.Logger.Warn("the journal "+r.tail(), "path", o.Path)
 	}
 	o.Logger.Debug("opened the journal", "path", o.Path, "recovered", r.String())
@@ -111,7 +110,7 @@ func OpenIn(l Log, o Options, build func() (*replay.Table, error)) (*Journal, *r
 func recoverTable(l Log, o Options, build func([]byte) (*replay.Table, error)) (*Journal, *replay.Table, *Recovery,
 	error) {
 	failed := func(err error) (*Journal, *replay.Table, *Recovery, error) { return nil, nil, nil, err }
-	files, _ := l.(*segmentLog)
+	files, _ := l.(*segments.Log)
 	f := newFold(true)
 	f.sizes = o.slack / 8
 	err := l.Read(f.add)
@@ -121,7 +120,7 @@ func recoverTable(l Log, o Options, build func([]byte) (*replay.Table, error)) (
 		problems = f.finish()
 	}
 	if files != nil && (err != nil || len(problems) > 0) {
-		return failed(files.refusal(err))
+		return failed(refusal(files, err))
 	}
 	if len(problems) > 0 {
 		err = fmt.Errorf("%w: %s", ErrDamaged, strings.Join(problems, "; "))
@@ -154,10 +153,10 @@ func recoverTable(l Log, o Options, build func([]byte) (*replay.Table, error)) (
 	}
 	if files != nil {
 		if f.torn {
-			err = files.cutAfter(f.end)
+			err = files.CutAfter(f.end)
 		}
 		if err == nil {
-			err = files.resume()
+			err = files.Resume()
 		}
 		if err != nil {
 			return failed(err)
@@ -182,15 +181,8 @@ func recoverTable(l Log, o Options, build func([]byte) (*replay.Table, error)) (
 // Remove removes a journal that no process has open.
 func Remove(o Options) error {
 	o = o.withDefaults()
-	err := o.Disk.Rename(o.Path, o.Path+Unfinished) // at once, and nobody takes a part for the whole
-	if err == nil {
-		err = disk.RemoveAll(o.Disk, o.Path+Unfinished)
-	}
-	if err == nil {
-		err = o.Disk.SyncFolder(filepath.Dir(o.Path))
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := segments.Remove(o.Path, o.Disk); err != nil {
 		return fmt.Errorf("removing the journal: %w", err)
 	}
-	return err
+	return nil
 }

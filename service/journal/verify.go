@@ -9,51 +9,36 @@ import (
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 )
 
 // ErrDamaged is returned for a journal whose content is not what was written.
-var ErrDamaged = errors.New("journal is damaged")
+var ErrDamaged = segments.ErrDamaged
 
 // Damage is one problem of a journal.
 type Damage struct {
-	Segment  string // file in the journal's folder; "": of the journal as a whole
-	Offset   int64  // in the segment
-	Position uint64 // of the first message concerned; 0: of none
-	Cut      uint64 // that the message is of; 0: of none
-	What     string
+	segments.Damage
+	Cut uint64 // of the first message concerned; 0: of none
+}
+
+// String reads: cut 7, segment 000001-3f9ac2d1e5b40718.seg, offset 4711, message 12: 320 bytes are no message, and …
+func (d Damage) String() string {
+	if d.Cut == 0 {
+		return d.Damage.String()
+	}
+	return fmt.Sprintf("cut %d, %s", d.Cut, d.Damage)
 }
 
 // locate names the cut of a damage that was found just now.
-func (f *fold) locate(d Damage) Damage {
-	if d.Position != 0 {
-		d.Cut = f.number + 1
-		if f.cut != nil {
-			d.Cut = f.cut.number
-		}
+func (f *fold) locate(d segments.Damage) Damage {
+	switch {
+	case d.Position == 0:
+		return Damage{Damage: d}
+	case f.cut != nil:
+		return Damage{d, f.cut.number}
 	}
-	return d
+	return Damage{d, f.number + 1}
 }
-
-// String reads: segment 000001-3f9ac2d1e5b40718.seg, offset 4711, message 12, cut 7: 320 bytes are no message, …
-func (d Damage) String() string {
-	var at []string
-	if d.Segment != "" {
-		at = append(at, fmt.Sprintf("segment %s, offset %d", d.Segment, d.Offset))
-	}
-	if d.Position != 0 {
-		at = append(at, fmt.Sprintf("message %d", d.Position))
-	}
-	if d.Cut != 0 {
-		at = append(at, fmt.Sprintf("cut %d", d.Cut))
-	}
-	if len(at) == 0 {
-		return d.What
-	}
-	return strings.Join(at, ", ") + ": " + d.What
-}
-
-// Lost counts what the missing messages of a journal had. Lost removals may have brought rollouts back that had left.
-type Lost struct{ Rollouts, Removals, Uses, Insertions uint64 }
 
 // Report is the content of a journal in numbers, and its damage.
 type Report struct {
@@ -72,13 +57,13 @@ type Report struct {
 	More     int      // further ones
 
 	// With damage.
-	Lost           Lost
+	Lost           Tally  // what the missing messages had; rollouts whose removal is missing may have come back
 	FollowMessages int    // intact ones after the first damage
 	FollowRollouts uint64 // in them
 	Surplus        int    // rollouts that Salvage left out: the oldest of more than the table's state counts
 	Definition     []byte `json:"-"` // of the table
-	firstDamage    tally  // what the log had before it
-	beforeTheFirst int    // messages
+	before         Tally  // what the log had before the first damage
+	messagesBefore int
 }
 
 // maxDamages is how many damages are reported. All are counted.
@@ -99,8 +84,7 @@ func (r *Report) String() string {
 		b.WriteString("; salvaged from a damaged one")
 	}
 	if r.Whole() {
-		b.WriteString("; whole")
-		return b.String()
+		return b.String() + "; whole"
 	}
 	for _, d := range r.Damage {
 		fmt.Fprintf(&b, "\n  %s", d)
@@ -108,19 +92,17 @@ func (r *Report) String() string {
 	if r.More > 0 {
 		fmt.Fprintf(&b, "\n  and %d more", r.More)
 	}
-	fmt.Fprintf(&b, "\n  %s", r.consequences())
-	return b.String()
+	return b.String() + "\n  " + r.consequences()
 }
 
 // consequences says what the damage costs.
 func (r *Report) consequences() string {
-	l := &r.Lost
 	text := fmt.Sprintf("%d intact messages with %d rollouts follow", r.FollowMessages, r.FollowRollouts)
-	if *l != (Lost{}) {
+	if l := &r.Lost; *l != (Tally{}) {
 		text += fmt.Sprintf("; what is missing had %d rollouts, %d uses, %d insertions and %d removals", l.Rollouts, l.Uses,
 			l.Insertions, l.Removals)
 	}
-	if l.Removals > 0 {
+	if r.Lost.Removals > 0 {
 		text += "; as many rollouts that had left the table may have come back"
 	}
 	if r.Surplus > 0 {
@@ -134,86 +116,88 @@ func (r *Report) consequences() string {
 func Verify(path string) (*Report, error) { return verify(Options{Path: path}.withDefaults()) }
 
 func verify(o Options) (*Report, error) {
-	l, err := openSegments(o.Path, o, true)
-	if err != nil {
-		return nil, fmt.Errorf("reading the journal %s: %w", o.Path, err)
-	}
-	_, r, err := l.examine(false)
-	return r, errors.Join(err, l.Close())
+	_, r, err := inspect(o, false)
+	return r, err
 }
 
-// examine reads the log through, whatever is damaged.
-func (l *segmentLog) examine(keep bool) (*fold, *Report, error) {
-	f, r := newFold(keep), &Report{Path: l.folder, Segments: len(l.segments)}
-	found := func(d Damage) {
-		if len(r.Damage) == 0 {
-			r.firstDamage, r.beforeTheFirst = f.had(), r.Messages
-		}
-		if len(r.Damage) >= maxDamages {
-			r.More++
-			return
-		}
-		r.Damage = append(r.Damage, f.locate(d))
+// inspect reads a journal that no process has open, with the rollouts or not.
+func inspect(o Options, keep bool) (*fold, *Report, error) {
+	l, err := segments.Open(o.Path, o.segments(), true)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the journal %s: %w", o.Path, err)
 	}
-	f.damaged = func(position uint64, err error) { found(Damage{Position: position, What: err.Error()}) }
-	var err error
-	l.end, err = l.walk(func(list []Message) error {
+	f, r, err := examine(l, keep)
+	if err = errors.Join(err, l.Close()); err != nil {
+		return nil, nil, fmt.Errorf("reading the journal %s: %w", o.Path, err)
+	}
+	return f, r, nil
+}
+
+// examine reads a log through, whatever is damaged.
+func examine(l *segments.Log, keep bool) (*fold, *Report, error) {
+	f, r := newFold(keep), &Report{Path: l.String(), Segments: l.Segments()}
+	found := func(d segments.Damage) error {
+		if r.Whole() {
+			r.before, r.messagesBefore = f.had(), r.Messages
+		}
+		if len(r.Damage) < maxDamages {
+			r.Damage = append(r.Damage, f.locate(d))
+		} else {
+			r.More++
+		}
+		f.gap()
+		return nil
+	}
+	f.damaged = func(position uint64, err error) { _ = found(segments.Damage{Position: position, What: err.Error()}) }
+	err := l.Walk(func(list []Message) error {
 		err := f.add(list)
 		r.Messages += len(list)
 		return err
-	}, func(d Damage) error {
-		found(d)
-		f.gap()
-		return nil
-	})
+	}, found)
 	problems := f.finish()
 	if err == nil && f.torn {
-		err = l.cutAfter(f.end)
+		err = l.CutAfter(f.end)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the journal %s: %w", l.folder, err)
+		return nil, nil, err
 	}
 	if r.Whole() {
 		for _, what := range problems {
-			found(Damage{What: what})
+			_ = found(segments.Damage{What: what})
 		}
 	}
 	r.fill(l, f)
 	return f, r, nil
 }
 
-func (r *Report) fill(l *segmentLog, f *fold) {
+func (r *Report) fill(l *segments.Log, f *fold) {
 	r.LogBytes, r.Cut, r.Rollouts, r.Requests = l.Size(), f.number, f.ids.count(), len(f.requests)
-	r.Salvaged, r.Torn, r.Left, r.Definition = f.saved, l.end.torn, l.end.left, f.state[definitionKey]
-	if f.table != nil {
+	r.Salvaged, r.Definition = f.saved, f.state[definitionKey]
+	if r.Torn, r.Left = l.Torn(); f.table != nil {
 		r.Version = f.table.Version
 	}
-	if r.Whole() {
-		return
+	if r.Lost = f.lost; !r.Whole() {
+		r.FollowMessages = r.Messages - r.messagesBefore
+		r.FollowRollouts = f.tally.Rollouts - r.before.Rollouts - f.lost.Rollouts
 	}
-	r.Lost = Lost{f.lost.rollouts, f.lost.removals, f.lost.uses, f.lost.insertions}
-	followed := f.tally
-	followed.sub(r.firstDamage)
-	followed.sub(f.lost)
-	r.FollowMessages, r.FollowRollouts = r.Messages-r.beforeTheFirst, followed.rollouts
 }
 
-// refusal names the first damages and the remedy. Without damage it returns the error of reading.
-func (l *segmentLog) refusal(reading error) error {
-	_, r, err := l.examine(false)
+// refusal names the first damages of a log and the remedy. Without damage it returns the error of reading.
+func refusal(l *segments.Log, reading error) error {
+	_, r, err := examine(l, false)
 	if err != nil || r.Whole() {
 		return errors.Join(reading, err)
 	}
 	const most = 5
-	var b strings.Builder
+	text := ""
 	for _, d := range r.Damage[:min(most, len(r.Damage))] {
-		fmt.Fprintf(&b, "%s; ", d)
+		text += d.String() + "; "
 	}
 	if n := len(r.Damage) + r.More - most; n > 0 {
-		fmt.Fprintf(&b, "and %d more; ", n)
+		text += fmt.Sprintf("and %d more; ", n)
 	}
 	return fmt.Errorf("%w: %s%s; keep the folder, and save the rest of it with: reprise journal salvage %s --out NEW",
-		ErrDamaged, b.String(), r.consequences(), l.folder)
+		ErrDamaged, text, r.consequences(), l)
 }
 
 // Salvage writes everything intact of a journal into a new one. [Open] makes a table of it, in which missing rollouts
@@ -225,32 +209,28 @@ func Salvage(from, to string) (*Report, error) {
 }
 
 func salvage(o Options, to string) (*Report, error) {
-	into := o
-	into.Path = to
-	l, err := openSegments(o.Path, o, true)
+	f, r, err := inspect(o, true)
 	if err != nil {
-		return nil, fmt.Errorf("reading the journal %s: %w", o.Path, err)
-	}
-	f, r, err := l.examine(true)
-	if err = errors.Join(err, l.Close()); err != nil {
 		return nil, err
 	}
 	if r.Definition == nil {
 		return r, fmt.Errorf("salvaging %s: the definition of its table is lost: %w", o.Path, ErrDamaged)
 	}
 	b := f.batch()
-	r.Surplus = b.dropOldest(f.table)
-	r.Rollouts = len(b.all)
+	if f.table != nil {
+		r.Surplus = max(0, len(b.all)-f.table.Present())
+		b.all, r.Rollouts = b.all[r.Surplus:], len(b.all)-r.Surplus
+	}
 	if f.saved || !r.Whole() {
 		b.flags = flagSaved
 	}
-	written, err := createSegments(into)
+	l, err := segments.Create(to, o.segments())
 	if err == nil {
-		_, err = newLogWriter(written, into).write([]*batch{b}, true)
-		err = written.moveInPlace(to, err)
+		_, err = newLogWriter(l, o).write([]*batch{b}, true)
+		err = l.MoveInPlace(err)
 	}
 	if err == nil {
-		err = errors.Join(written.Sync(), written.Close())
+		err = errors.Join(l.Sync(), l.Close())
 	}
 	if err != nil {
 		err = fmt.Errorf("salvaging into %s: %w", to, err)
@@ -267,18 +247,8 @@ func (f *fold) batch() *batch {
 	slices.SortFunc(b.all, func(x, y replay.Stored) int { return cmp.Compare(x.ID, y.ID) })
 	for key, value := range f.state {
 		if key != tableKey || f.table != nil {
-			b.state = append(b.state, named{key, value})
+			b.addState(key, value)
 		}
 	}
 	return b
-}
-
-// dropOldest leaves no more rollouts than a table's state counts.
-func (b *batch) dropOldest(state *replay.State) (dropped int) {
-	if state == nil {
-		return 0
-	}
-	dropped = max(0, len(b.all)-state.Present())
-	b.all = b.all[dropped:]
-	return dropped
 }

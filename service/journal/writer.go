@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,14 +71,18 @@ func (b *batch) empty() bool {
 func (b *batch) rest() ([]message, error) {
 	var p packer
 	var err error
+	var scratch []byte
 	for i := range b.uses {
-		err = errors.Join(err, p.addUse(&b.uses[i]))
+		scratch = appendUse(scratch[:0], &b.uses[i])
+		err = errors.Join(err, p.add(kindUse, scratch))
 	}
 	for _, id := range b.removed {
-		err = errors.Join(err, p.addRemoval(id))
+		scratch = binary.LittleEndian.AppendUint64(scratch[:0], uint64(id))
+		err = errors.Join(err, p.add(kindRemoval, scratch))
 	}
 	for i := range b.requests {
-		err = errors.Join(err, p.addRequest(&b.requests[i]))
+		scratch = appendRequest(scratch[:0], &b.requests[i])
+		err = errors.Join(err, p.add(kindRequest, scratch))
 	}
 	for _, en := range b.state {
 		err = errors.Join(err, p.addState(en.key, en.value))

@@ -1,4 +1,12 @@
-package journal
+// Package segments is a log of messages in files of this machine. It gives back what it was given, and knows what of it
+// is on disk.
+//
+// A [Log] is a folder of segments. [Log.Append] writes at the end, [Log.Sync] brings everything to the disk, [Log.Trim]
+// removes the front, [Log.Read] yields all messages. [Log.Walk] does so in spite of damage, which it names, and [Scrub]
+// while the log is appended to. What the messages are is not known here.
+//
+// What is cut off the end of a log, at the end of a frame, cannot be told from what was never written.
+package segments
 
 import (
 	"cmp"
@@ -21,7 +29,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 )
 
-// A log on disk is a folder of segments, files named by their number and the id of the log:
+// Segments are files named by their number and the id of the log:
 //
 //	000001-3f9ac2d1e5b40718.seg
 //
@@ -47,19 +55,42 @@ const (
 	segmentSuffix = ".seg"
 	frameHeader   = 40
 
-	// segmentBytes is when a segment is full.
-	segmentBytes = 32 << 20
+	// MessageBytes is the size of the largest message.
+	MessageBytes = 512 << 10
+	// FullBytes is when a segment is full.
+	FullBytes = 32 << 20
 	// writeBytes is about what one write has at most.
 	writeBytes = 1 << 20
 )
 
-// segmentLog is a [Log] in a folder. One goroutine appends and trims; Sync and Size may be called beside it.
-type segmentLog struct {
-	files     disk.Files
+// ErrDamaged is returned for a log whose content is not what was written.
+var ErrDamaged = errors.New("journal is damaged")
+
+// ErrNoSpace is returned by Append while the disk is full. The log is as it was.
+var ErrNoSpace = errors.New("the disk is full")
+
+// Unfinished ends the name of the folder of a log that is being made, or removed.
+const Unfinished = ".new"
+
+// Message is a message with its position.
+type Message struct {
+	Position uint64
+	Data     []byte
+}
+
+// Options configure a log. All are needed.
+type Options struct {
+	Disk        disk.Files
+	Logger      *slog.Logger
+	LockTimeout time.Duration // to wait for another process to close the log
+	FullBytes   int64         // of a segment
+}
+
+// Log is a log. One goroutine appends and trims; Sync, Size and scrubs may go on beside it.
+type Log struct {
+	Options
 	folder    string
 	id        uint64
-	log       *slog.Logger
-	full      int64 // bytes of a full segment
 	lock      io.Closer
 	strangers []string // names of segments of other logs
 	end       ending   // where Read found the end
@@ -98,19 +129,16 @@ type frontier struct {
 // replaces goes.
 type trim struct{ front, after uint64 }
 
-// Unfinished ends the name of the folder of a journal that is being made, or removed.
-const Unfinished = ".new"
-
-// createSegments makes a log beside its place; moveInPlace moves it there.
-func createSegments(o Options) (*segmentLog, error) {
-	if _, err := o.Disk.List(o.Path); err == nil || errors.Is(err, syscall.ENOTDIR) {
+// Create makes a log beside its place. Once it has what it should have [Log.MoveInPlace] moves it there.
+func Create(path string, o Options) (*Log, error) {
+	if _, err := o.Disk.List(path); err == nil || errors.Is(err, syscall.ENOTDIR) {
 		return nil, fmt.Errorf("%w: open it, or give another path", os.ErrExist)
 	}
-	folder := o.Path + Unfinished
+	folder := path + Unfinished
 	if err := errors.Join(disk.RemoveAll(o.Disk, folder), o.Disk.MakeFolder(folder)); err != nil {
 		return nil, err
 	}
-	l, err := lockSegments(folder, o, false)
+	l, err := lock(folder, o, false)
 	if err != nil {
 		return nil, err
 	}
@@ -120,34 +148,34 @@ func createSegments(o Options) (*segmentLog, error) {
 	return l, nil
 }
 
-// moveInPlace gives the log its path once everything is on disk. After an error nothing is left.
-func (l *segmentLog) moveInPlace(path string, written error) error {
-	err := written
+// MoveInPlace gives the log its path, if it was written without an error. After an error nothing is left of it.
+func (l *Log) MoveInPlace(written error) error {
+	path, err := strings.TrimSuffix(l.folder, Unfinished), written
 	if err == nil {
 		err = l.closeFile()
 	}
 	if err == nil {
-		err = l.files.Rename(l.folder, path)
+		err = l.Disk.Rename(l.folder, path)
 	}
 	if err == nil {
-		err = l.files.SyncFolder(filepath.Dir(path))
+		err = l.Disk.SyncFolder(filepath.Dir(path))
 	}
 	if err != nil {
-		err = errors.Join(err, l.Close(), disk.RemoveAll(l.files, path+Unfinished))
+		err = errors.Join(err, l.Close(), disk.RemoveAll(l.Disk, l.folder))
 		if disk.IsFull(err) && !errors.Is(err, ErrNoSpace) {
 			err = noSpace(path, err)
 		}
 		return err
 	}
 	l.folder = path
-	l.file, err = l.files.Open(l.path(l.segments[len(l.segments)-1].number), os.O_RDWR)
+	l.file, err = l.Disk.Open(l.path(l.segments[len(l.segments)-1].number), os.O_RDWR)
 	return err
 }
 
-// openSegments opens a log to read it. Several processes may share that. One that does not share may append once it has
-// called resume.
-func openSegments(folder string, o Options, shared bool) (*segmentLog, error) {
-	l, err := lockSegments(folder, o, shared)
+// Open opens a log to read it. Several processes may share that. One that does not share may append once it has read the
+// log and called [Log.Resume].
+func Open(folder string, o Options, shared bool) (*Log, error) {
+	l, err := lock(folder, o, shared)
 	if err != nil {
 		return nil, err
 	}
@@ -160,9 +188,21 @@ func openSegments(folder string, o Options, shared bool) (*segmentLog, error) {
 	return l, nil
 }
 
-// lockSegments waits for another process to close the log, unless it is only to be read.
-func lockSegments(folder string, o Options, shared bool) (*segmentLog, error) {
-	l := &segmentLog{files: o.Disk, folder: folder, log: o.Logger, full: cmp.Or(o.segment, segmentBytes), front: 1}
+// Remove removes a log that no process has open. It disappears at once, so that nobody takes a part for the whole.
+func Remove(folder string, files disk.Files) error {
+	err := files.Rename(folder, folder+Unfinished)
+	if err == nil {
+		err = disk.RemoveAll(files, folder+Unfinished)
+	}
+	if err == nil {
+		err = files.SyncFolder(filepath.Dir(folder))
+	}
+	return err
+}
+
+// lock waits for another process to close the log, unless it is only to be read.
+func lock(folder string, o Options, shared bool) (*Log, error) {
+	l := &Log{Options: o, folder: folder, front: 1}
 	for deadline := time.Now().Add(o.LockTimeout); ; time.Sleep(min(o.LockTimeout/20, 50*time.Millisecond)) {
 		_, err := o.Disk.List(folder)
 		if err == nil {
@@ -186,8 +226,8 @@ func lockSegments(folder string, o Options, shared bool) (*segmentLog, error) {
 }
 
 // list finds the segments. The log's id is the one that most names have.
-func (l *segmentLog) list() error {
-	names, err := l.files.List(l.folder)
+func (l *Log) list() error {
+	names, err := l.Disk.List(l.folder)
 	if err != nil {
 		return err
 	}
@@ -214,7 +254,7 @@ func (l *segmentLog) list() error {
 	return nil
 }
 
-func (l *segmentLog) name(number uint64) string {
+func (l *Log) name(number uint64) string {
 	return fmt.Sprintf("%06d-%016x%s", number, l.id, segmentSuffix)
 }
 
@@ -226,13 +266,13 @@ func parseName(name string) (number, id uint64, ok bool) {
 	return number, id, found && cut && err == nil && err2 == nil
 }
 
-func (l *segmentLog) path(number uint64) string { return filepath.Join(l.folder, l.name(number)) }
+func (l *Log) path(number uint64) string { return filepath.Join(l.folder, l.name(number)) }
 
 // String names the log.
-func (l *segmentLog) String() string { return l.folder }
+func (l *Log) String() string { return l.folder }
 
 // Size returns the bytes of all segments.
-func (l *segmentLog) Size() (n int64) {
+func (l *Log) Size() (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.segments {
@@ -241,8 +281,9 @@ func (l *segmentLog) Size() (n int64) {
 	return n
 }
 
-// Append implements [Log]. After an error that wraps [ErrNoSpace] the log is as it was; any other is the log's end.
-func (l *segmentLog) Append(messages [][]byte, sync bool) (last uint64, err error) {
+// Append appends messages and returns the position of the last. With sync they are on disk then. After an error that
+// wraps [ErrNoSpace] the log is as it was; after any other nothing can be appended any more.
+func (l *Log) Append(messages [][]byte, sync bool) (last uint64, err error) {
 	if sync {
 		l.syncing.Lock()
 		defer l.syncing.Unlock()
@@ -275,13 +316,13 @@ func (l *segmentLog) Append(messages [][]byte, sync bool) (last uint64, err erro
 }
 
 // write appends frames to the last segment, and begins another where it is full.
-func (l *segmentLog) write(messages [][]byte) error {
+func (l *Log) write(messages [][]byte) error {
 	if err := l.inPlace(); err != nil { // a write would extend a file that was cut short
 		return err
 	}
 	b := l.buffer[:0]
 	for _, m := range messages {
-		if l.file == nil || l.segments[len(l.segments)-1].bytes+int64(len(b)) >= l.full {
+		if l.file == nil || l.segments[len(l.segments)-1].bytes+int64(len(b)) >= l.FullBytes {
 			if err := l.put(b); err != nil {
 				return err
 			}
@@ -305,7 +346,7 @@ func (l *segmentLog) write(messages [][]byte) error {
 	return l.inPlace()
 }
 
-func (l *segmentLog) appendFrame(b, message []byte) []byte {
+func (l *Log) appendFrame(b, message []byte) []byte {
 	from := len(b)
 	l.last, l.stated, l.said = l.last+1, l.synced, l.front
 	if len(message) > 0 {
@@ -327,7 +368,7 @@ func frameSum(frame []byte) uint32 {
 }
 
 // put writes at the end of the last segment.
-func (l *segmentLog) put(b []byte) error {
+func (l *Log) put(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
@@ -340,12 +381,12 @@ func (l *segmentLog) put(b []byte) error {
 }
 
 // roll begins a segment. Its name is synced with its content.
-func (l *segmentLog) roll() error {
+func (l *Log) roll() error {
 	number := uint64(1)
 	if n := len(l.segments); n > 0 {
 		number = l.segments[n-1].number + 1
 	}
-	f, err := l.files.Open(l.path(number), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	f, err := l.Disk.Open(l.path(number), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return err
 	}
@@ -354,7 +395,7 @@ func (l *segmentLog) roll() error {
 	return err
 }
 
-func (l *segmentLog) closeFile() error {
+func (l *Log) closeFile() error {
 	if l.file == nil {
 		return nil
 	}
@@ -364,7 +405,7 @@ func (l *segmentLog) closeFile() error {
 }
 
 // inPlace returns an error unless the last segment is where a restart looks for it, with what was written.
-func (l *segmentLog) inPlace() error {
+func (l *Log) inPlace() error {
 	if l.file == nil {
 		return nil
 	}
@@ -385,18 +426,18 @@ func (l *segmentLog) inPlace() error {
 
 // cutOff takes back what came after the first segments, of which the last had some bytes, for good: what is written in
 // its place must not meet it after a loss of power.
-func (l *segmentLog) cutOff(count int, bytes int64) error {
+func (l *Log) cutOff(count int, bytes int64) error {
 	if err := l.closeFile(); err != nil {
 		return err
 	}
 	for n := len(l.segments); n > count; n-- {
-		if err := l.files.Remove(l.path(l.segments[n-1].number)); err != nil {
+		if err := l.Disk.Remove(l.path(l.segments[n-1].number)); err != nil {
 			return err
 		}
 		l.segments, l.named = l.segments[:n-1], min(l.named, l.segments[n-1].number-1) // its number is given again
 	}
 	if count > 0 {
-		f, err := l.files.Open(l.path(l.segments[count-1].number), os.O_RDWR)
+		f, err := l.Disk.Open(l.path(l.segments[count-1].number), os.O_RDWR)
 		if err != nil {
 			return err
 		}
@@ -405,14 +446,14 @@ func (l *segmentLog) cutOff(count int, bytes int64) error {
 			return err
 		}
 	}
-	return l.files.SyncFolder(l.folder)
+	return l.Disk.SyncFolder(l.folder)
 }
 
 // errSync marks the error of a sync.
 var errSync = errors.New("sync")
 
 // flush brings all frames to the disk. It holds syncing, and mu but while it waits.
-func (l *segmentLog) flush() error {
+func (l *Log) flush() error {
 	upTo, said := l.last, l.said
 	if upTo == l.synced || len(l.segments) == 0 {
 		return l.failed
@@ -437,9 +478,9 @@ func (l *segmentLog) flush() error {
 
 // syncFiles syncs segments, and their names unless they are known. The files are opened anew, as the last one may be
 // closed meanwhile.
-func (l *segmentLog) syncFiles(numbers []uint64, named bool) error {
+func (l *Log) syncFiles(numbers []uint64, named bool) error {
 	for _, n := range numbers {
-		f, err := l.files.Open(l.path(n), os.O_RDWR)
+		f, err := l.Disk.Open(l.path(n), os.O_RDWR)
 		if err == nil {
 			err = errors.Join(f.Sync(), f.Close())
 		}
@@ -450,11 +491,11 @@ func (l *segmentLog) syncFiles(numbers []uint64, named bool) error {
 	if named {
 		return nil
 	}
-	return l.files.SyncFolder(l.folder)
+	return l.Disk.SyncFolder(l.folder)
 }
 
-// Sync implements [Log]. It also writes to the log what is synced, and removes segments that are not needed.
-func (l *segmentLog) Sync() error {
+// Sync brings everything to the disk, writes to the log that it is there, and removes segments that are not needed.
+func (l *Log) Sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	l.mu.Lock()
@@ -482,8 +523,8 @@ func (l *segmentLog) Sync() error {
 		}
 	}
 	for len(l.segments) > 1 && l.segments[1].first <= l.kept {
-		if err := l.files.Remove(l.path(l.segments[0].number)); err != nil {
-			l.log.Warn("a segment of the journal could not be removed yet", "error", err)
+		if err := l.Disk.Remove(l.path(l.segments[0].number)); err != nil {
+			l.Logger.Warn("a segment of the journal could not be removed yet", "error", err)
 			break
 		}
 		l.segments = l.segments[1:]
@@ -492,7 +533,7 @@ func (l *segmentLog) Sync() error {
 }
 
 // state writes a frame without a message. It is not needed: where the disk is full there is none.
-func (l *segmentLog) state() {
+func (l *Log) state() {
 	before, count, bytes := l.frontier, len(l.segments), l.segments[len(l.segments)-1].bytes
 	if err := l.put(l.appendFrame(nil, nil)); err != nil {
 		l.frontier = before
@@ -500,23 +541,23 @@ func (l *segmentLog) state() {
 	}
 }
 
-// Trim implements [Log]: it has Sync remove the segments before a position once what was appended so far is synced.
-func (l *segmentLog) Trim(before uint64) error {
+// Trim has Sync remove the segments before a position, once what was appended so far is on disk.
+func (l *Log) Trim(before uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.trims = append(l.trims, trim{before, l.message})
 	return nil
 }
 
-// Close ends the log. It is unlocked last.
-func (l *segmentLog) Close() error {
+// Close closes the log, which lets others open it.
+func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return errors.Join(l.closeFile(), l.lock.Close())
 }
 
-// resume makes the log end where Read found its end, brings it to the disk and opens it to append.
-func (l *segmentLog) resume() error {
+// Resume makes the log end where Read found its end, brings it to the disk and opens it to append.
+func (l *Log) Resume() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.end

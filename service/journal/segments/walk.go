@@ -1,4 +1,4 @@
-package journal
+package segments
 
 import (
 	"bytes"
@@ -75,8 +75,8 @@ type block struct {
 	err     error
 }
 
-// segmentReader reads a segment block by block.
-type segmentReader struct {
+// reader reads a segment block by block.
+type reader struct {
 	file   disk.File
 	name   string
 	id     uint64
@@ -86,8 +86,8 @@ type segmentReader struct {
 }
 
 // reader begins to read a segment up to a size, below 0 all of it.
-func (l *segmentLog) reader(number uint64, size int64) (*segmentReader, error) {
-	f, err := l.files.Open(l.path(number), os.O_RDONLY)
+func (l *Log) begin(number uint64, size int64) (*reader, error) {
+	f, err := l.Disk.Open(l.path(number), os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +98,11 @@ func (l *segmentLog) reader(number uint64, size int64) (*segmentReader, error) {
 	if size < 0 {
 		size = length
 	}
-	return &segmentReader{file: f, name: l.name(number), id: l.id, size: min(size, length)}, nil
+	return &reader{file: f, name: l.name(number), id: l.id, size: min(size, length)}, nil
 }
 
 // next reads the next block into memory that is used again. After the last it closes the file.
-func (r *segmentReader) next(memory []byte) *block {
+func (r *reader) next(memory []byte) *block {
 	b := &block{name: r.name, first: r.offset == 0, size: r.size, memory: append(memory[:0], r.tail...)}
 	at := r.offset - int64(len(r.tail))
 	n := int(min(blockBytes, r.size-r.offset))
@@ -144,7 +144,7 @@ func (b *block) checkHeader(id uint64) {
 }
 
 // eachBlock reads all segments in order, ahead of visit.
-func (l *segmentLog) eachBlock(visit func(*block) error) (err error) {
+func (l *Log) eachBlock(visit func(*block) error) (err error) {
 	blocks, free, stop := make(chan *block), make(chan []byte, 3), make(chan struct{})
 	for range cap(free) {
 		free <- nil
@@ -160,7 +160,7 @@ func (l *segmentLog) eachBlock(visit func(*block) error) (err error) {
 	go func() {
 		defer close(blocks)
 		for i := range l.segments {
-			r, err := l.reader(l.segments[i].number, -1)
+			r, err := l.begin(l.segments[i].number, -1)
 			if err != nil {
 				send(&block{err: err})
 				return
@@ -193,8 +193,8 @@ func (l *segmentLog) eachBlock(visit func(*block) error) (err error) {
 }
 
 // frames returns all frames of a segment, without their messages.
-func (l *segmentLog) frames(number uint64, size int64) (all []frame, err error) {
-	r, err := l.reader(number, size)
+func (l *Log) frames(number uint64, size int64) (all []frame, err error) {
+	r, err := l.begin(number, size)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (l *segmentLog) frames(number uint64, size int64) (all []frame, err error) 
 }
 
 // look reads what the last frame states.
-func (l *segmentLog) look() error {
+func (l *Log) look() error {
 	for _, s := range slices.Backward(l.segments) {
 		frames, err := l.frames(s.number, -1)
 		if err != nil {
@@ -229,10 +229,37 @@ func (l *segmentLog) look() error {
 	return nil
 }
 
-// Read implements [Log]. A damaged log is an error that wraps [ErrDamaged].
-func (l *segmentLog) Read(yield func([]Message) error) (err error) {
-	l.end, err = l.walk(yield, func(d Damage) error { return fmt.Errorf("%w: %s", ErrDamaged, d) })
-	return err
+// Read yields every message in order, some at a time; they are valid until yield returns. A damaged log is an error that
+// wraps [ErrDamaged].
+func (l *Log) Read(yield func([]Message) error) (err error) {
+	return l.Walk(yield, func(d Damage) error { return fmt.Errorf("%w: %s", ErrDamaged, d) })
+}
+
+// Torn returns how many bytes [Log.Read] left out at the end because they were not known to be on disk, and how many
+// messages among them could be read.
+func (l *Log) Torn() (bytes int64, messages int) { return l.end.torn, l.end.left }
+
+// Segments returns how many segments there are.
+func (l *Log) Segments() int { return len(l.segments) }
+
+// Damage is a place where a log is not what was written.
+type Damage struct {
+	Segment  string // file; "": of the log as a whole
+	Offset   int64  // in the segment
+	Position uint64 // of the first message concerned; 0: of none
+	What     string
+}
+
+// String reads: segment 000001-3f9ac2d1e5b40718.seg, offset 4711, message 12: 320 bytes are no message, and …
+func (d Damage) String() string {
+	at := d.What
+	if d.Position != 0 {
+		at = fmt.Sprintf("message %d: %s", d.Position, at)
+	}
+	if d.Segment != "" {
+		at = fmt.Sprintf("segment %s, offset %d, %s", d.Segment, d.Offset, at)
+	}
+	return at
 }
 
 // ending is where a log ends.
@@ -264,12 +291,12 @@ func newWalk(front, synced uint64, yield func([]Message) error, damaged func(Dam
 	return &walk{front: front, yield: yield, damaged: damaged, synced: synced, end: ending{next: front}}
 }
 
-// walk yields the messages of a log, and calls damaged for what is missing among them.
-func (l *segmentLog) walk(yield func([]Message) error, damaged func(Damage) error) (ending, error) {
+// Walk yields the messages of a log, and calls damaged for what is missing among them.
+func (l *Log) Walk(yield func([]Message) error, damaged func(Damage) error) error {
 	w := newWalk(l.front, l.synced, yield, damaged)
 	for _, name := range l.strangers {
 		if err := damaged(Damage{Segment: name, What: "it belongs to another journal: move it there"}); err != nil {
-			return w.end, err
+			return err
 		}
 	}
 	err := l.eachBlock(func(b *block) error {
@@ -285,7 +312,8 @@ func (l *segmentLog) walk(yield func([]Message) error, damaged func(Damage) erro
 	if err == nil && w.ended != nil && w.end.next <= w.synced { // the last segment does not belong there
 		err = damaged(*w.ended)
 	}
-	return w.end, err
+	l.end = w.end
+	return err
 }
 
 // block goes on with the frames of a block.
@@ -402,8 +430,8 @@ func (w *walk) flush() error {
 	return w.yield(b)
 }
 
-// cutAfter moves the end to before the first message after a position: it is of a cut that is not whole.
-func (l *segmentLog) cutAfter(position uint64) error {
+// CutAfter moves the end to before the first message after a position. What is read then is not what was read before.
+func (l *Log) CutAfter(position uint64) error {
 	for size := l.end.offset; l.end.segments > 0; size = -1 {
 		s := l.segments[l.end.segments-1]
 		frames, err := l.frames(s.number, size)

@@ -1,0 +1,86 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+)
+
+// Scrub reads a log through while it is appended to and trimmed.
+type Scrub struct {
+	*walk
+	log    *Log
+	after  uint64  // number of the last segment that was read
+	count  int     // of those
+	reader *reader // of the segment that is read now; nil: none is
+	now    segment // that
+	memory []byte
+}
+
+// NewScrub begins a scrub. It calls damaged for whatever is missing.
+func (l *Log) NewScrub(yield func([]Message) error, damaged func(Damage) error) *Scrub {
+	_, front := l.view()
+	// All that the log has by now was written: what is missing is damage.
+	return &Scrub{walk: newWalk(front, math.MaxUint64, yield, damaged), log: l}
+}
+
+// Next reads on as far as the log is written, some megabytes. It reports how many bytes, whether what comes next was
+// trimmed meanwhile, from where on the log is whole by itself, and whether this was the end.
+func (s *Scrub) Next() (read int, anew, last bool, err error) {
+	segments, front := s.log.view()
+	newest := segments[len(segments)-1].number
+	if s.reader == nil {
+		i := slices.IndexFunc(segments, func(g segment) bool { return g.number > s.after })
+		if i < 0 {
+			return 0, false, true, nil
+		}
+		if anew = i == 0 && front > s.end.next; anew {
+			s.walk, s.count = newWalk(front, math.MaxUint64, s.yield, s.damaged), 0
+		}
+		s.now = segments[i]
+		s.reader, err = s.log.begin(s.now.number, s.now.bytes)
+		if errors.Is(err, os.ErrNotExist) { // unless it was trimmed just now
+			if now, _ := s.log.view(); slices.ContainsFunc(now, func(g segment) bool { return g.number == s.now.number }) {
+				s.unread(&block{name: s.log.name(s.now.number)}, 0, "it is gone")
+				s.after = s.now.number
+			}
+			return 0, anew, s.after == newest, nil
+		}
+		if err != nil {
+			return 0, anew, false, err
+		}
+	}
+	b := s.reader.next(s.memory)
+	b.segment, s.memory = s.count, b.memory
+	if b.last {
+		s.after, s.count, s.reader = s.now.number, s.count+1, nil
+	}
+	if b.err != nil {
+		return 0, anew, false, b.err
+	}
+	err = s.block(b)
+	if b.last && s.now.bytes > b.size {
+		s.unread(b, b.size, fmt.Sprintf("%d bytes are gone", s.now.bytes-b.size))
+	}
+	return len(b.memory), anew, b.last && s.after == newest, err
+}
+
+// End ends the scrub, before its end or after it, and returns the front: what is before it is not needed any more.
+func (s *Scrub) End() (front uint64, err error) {
+	if s.reader != nil {
+		err = s.reader.file.Close()
+	} else if s.hole != nil {
+		err = s.gap(nil)
+	}
+	_, front = s.log.view()
+	return front, err
+}
+
+// view returns the segments as they are now, and the front.
+func (l *Log) view() ([]segment, uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.segments), l.front
+}
