@@ -42,21 +42,18 @@ func (j *Journal) scrub(ctx context.Context, bytesPerSecond int64) (found []Dama
 		f = newFold(false)
 		f.damaged = func(position uint64, err error) { _ = add(segments.Damage{Position: position, What: err.Error()}) }
 	}
-	begin()
-	s := j.files.NewScrub(func(list []Message) error { return f.add(list) }, add)
+	s := j.files.NewScrub(begin, func(list []Message) error { return f.add(list) }, add)
 	for last := false; !last; {
 		if j.isClosing() {
 			_, _ = s.End() // it was only read
 			return nil, ErrClosed
 		}
 		began := time.Now()
-		read, anew, end, err := s.Next()
+		read, end, err := s.Next()
 		if err != nil {
 			return nil, err
 		}
-		if last = end; anew {
-			begin()
-		}
+		last = end
 		j.counters.damaged(found)
 		pause := time.Duration(float64(read)/float64(bytesPerSecond)*float64(time.Second)) - time.Since(began)
 		select {

@@ -12,6 +12,7 @@ import (
 type Scrub struct {
 	*walk
 	log    *Log
+	begin  func()
 	after  uint64  // number of the last segment that was read
 	count  int     // of those
 	reader *reader // of the segment that is read now; nil: none is
@@ -19,25 +20,28 @@ type Scrub struct {
 	memory []byte
 }
 
-// NewScrub begins a scrub. It calls damaged for whatever is missing.
-func (l *Log) NewScrub(yield func([]Message) error, damaged func(Damage) error) *Scrub {
+// NewScrub begins a scrub. It calls begin before the first message that it yields, and again when what comes next was
+// trimmed meanwhile: the scrub then goes on at the new front, from where the log is whole by itself. It calls damaged for
+// whatever is missing.
+func (l *Log) NewScrub(begin func(), yield func([]Message) error, damaged func(Damage) error) *Scrub {
 	_, front := l.view()
+	begin()
 	// All that the log has by now was written: what is missing is damage.
-	return &Scrub{walk: newWalk(front, math.MaxUint64, yield, damaged), log: l}
+	return &Scrub{walk: newWalk(front, math.MaxUint64, yield, damaged), log: l, begin: begin}
 }
 
-// Next reads on as far as the log is written, some megabytes. It reports how many bytes, whether what comes next was
-// trimmed meanwhile, from where on the log is whole by itself, and whether this was the end.
-func (s *Scrub) Next() (read int, anew, last bool, err error) {
+// Next reads on as far as the log is written, some megabytes. It reports how many bytes, and whether this was the end.
+func (s *Scrub) Next() (read int, last bool, err error) {
 	segments, front := s.log.view()
 	newest := segments[len(segments)-1].number
 	if s.reader == nil {
 		i := slices.IndexFunc(segments, func(g segment) bool { return g.number > s.after })
 		if i < 0 {
-			return 0, false, true, nil
+			return 0, true, nil
 		}
-		if anew = i == 0 && front > s.end.next; anew {
+		if i == 0 && front > s.end.next {
 			s.walk, s.count = newWalk(front, math.MaxUint64, s.yield, s.damaged), 0
+			s.begin()
 		}
 		s.now = segments[i]
 		s.reader, err = s.log.begin(s.now.number, s.now.bytes)
@@ -46,10 +50,10 @@ func (s *Scrub) Next() (read int, anew, last bool, err error) {
 				s.unread(&block{name: s.log.name(s.now.number)}, 0, "it is gone")
 				s.after = s.now.number
 			}
-			return 0, anew, s.after == newest, nil
+			return 0, s.after == newest, nil
 		}
 		if err != nil {
-			return 0, anew, false, err
+			return 0, false, err
 		}
 	}
 	b := s.reader.next(s.memory)
@@ -58,13 +62,13 @@ func (s *Scrub) Next() (read int, anew, last bool, err error) {
 		s.after, s.count, s.reader = s.now.number, s.count+1, nil
 	}
 	if b.err != nil {
-		return 0, anew, false, b.err
+		return 0, false, b.err
 	}
 	err = s.block(b)
 	if b.last && s.now.bytes > b.size {
 		s.unread(b, b.size, fmt.Sprintf("%d bytes are gone", s.now.bytes-b.size))
 	}
-	return len(b.memory), anew, b.last && s.after == newest, err
+	return len(b.memory), b.last && s.after == newest, err
 }
 
 // End ends the scrub, before its end or after it, and returns the front: what is before it is not needed any more.
