@@ -86,7 +86,9 @@ func (l *tableLog) message(content []byte) *nats.Msg {
 
 const sumLength = 4
 
-func contentSum(content []byte) uint32 { return crc32.Checksum(content, crc32.MakeTable(crc32.Castagnoli)) }
+func contentSum(content []byte) uint32 {
+	return crc32.Checksum(content, crc32.MakeTable(crc32.Castagnoli))
+}
 
 // content checks a message of the stream.
 func content(data []byte) ([]byte, error) {

@@ -76,7 +76,7 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	must(t, j.Close())
 }
 
-// What a queue consumed by request id is known after kill -9, in the transaction that removed the rollouts, and the
+// What a queue consumed by request id is known after kill -9, in the cut that removed the rollouts, and the
 // oldest is forgotten.
 func TestAttackConsumedRequestsAreRememberedAcrossACrash(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 8, Sampler: replay.FIFO, Shards: 8}
@@ -404,7 +404,7 @@ func TestConcurrentCommitsShareWrites(t *testing.T) {
 		n += l.Count
 	}
 	if n != st.Commits || st.WriteTime <= 0 {
-		t.Errorf("%d transactions took %v in all, their latencies count %d", st.Commits, st.WriteTime, n)
+		t.Errorf("%d writes took %v in all, their latencies count %d", st.Commits, st.WriteTime, n)
 	}
 	must(t, j.Close())
 }
