@@ -48,6 +48,7 @@ def aof(sync: str) -> Settings:
 CONTENDERS = [
     Contender(BASE, "reprise", "reprise"),
     Contender(f"{BASE}, stream", "reprise", "reprise", {"stream": True}, ("sample", "both")),
+    Contender(f"{BASE}, sync interval", "reprise", "reprise", {"sync": "interval"}, tuple(INSERTS)),
     Contender(f"{BASE}, sync always", "reprise", "reprise", {"sync": "always"}, tuple(INSERTS)),
     Contender("transferqueue", "transferqueue", "ray"),
     Contender("reverb", "reverb", "reverb"),
