@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -283,6 +284,7 @@ func TestValidateReportsEveryProblem(t *testing.T) {
 
 // The log of a table that was filled many times over stays near twice the size of its content.
 func TestTheLogIsTrimmed(t *testing.T) {
+	tests.Long(t)
 	for _, mode := range []Sync{Always, Interval, Off} {
 		o := in(t)
 		o.Sync, o.slack, o.segment = mode, 1<<20, 1<<18

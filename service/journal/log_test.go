@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -114,7 +115,7 @@ func TestALogRestoresTheCommittedTable(t *testing.T) {
 			log := new(memoryLog)
 			j := createIn(t, log, o, u.table)
 			trims := 0
-			for range 4 {
+			for range tests.Count(4, 2) {
 				for range 60 + u.random.IntN(60) {
 					u.step()
 					if u.random.IntN(4) == 0 {

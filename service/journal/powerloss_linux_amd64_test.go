@@ -12,12 +12,14 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/internal/disk/disktest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
 // The system calls of a process are what its promises rest on: they are recorded, and repeated on a disk in memory that
 // loses power after any of them. With Off the same test must find losses.
 func TestSystemCallsKeepThePromises(t *testing.T) {
+	tests.Long(t)
 	for _, c := range []struct {
 		mode Sync
 		kind string

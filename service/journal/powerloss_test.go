@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/internal/disk/disktest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -28,10 +29,7 @@ var (
 // last commit, with interval not before the last sync, which an interval ago was over, with off not before the last
 // flush.
 func TestAcknowledgedDataSurvivesPowerLoss(t *testing.T) {
-	n := *losses
-	if testing.Short() {
-		n /= 20
-	}
+	n := tests.Count(*losses, *losses/20)
 	for _, mode := range []Sync{Always, Interval, Off} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // for the intervals

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -124,7 +125,7 @@ func TestAScrubBesideWritersFindsNothing(t *testing.T) {
 			}
 		}
 	})
-	for i := range 40 {
+	for i := range tests.Count(40, 10) {
 		must(t, j.Scrub(ctx, 1<<30))
 		if i%10 == 0 {
 			must(t, j.Rewrite(table))
