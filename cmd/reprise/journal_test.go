@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -57,22 +59,23 @@ func TestAJournalIsVerifiedAndSalvaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[len(b)/2] ^= 1 // in the message of the rollouts
+	b[len(b)/2] ^= 1 // in a message with rollouts: one or several have them
 	if err := os.WriteFile(segments[0], b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o := call(t, "", "journal", "verify", path)
-	if o.code != 1 || !strings.Contains(o.stdout, "segment "+filepath.Base(segments[0])+", offset ") ||
-		!strings.Contains(o.stdout, "what is missing had 3 rollouts") ||
+	missing := regexp.MustCompile(`what is missing had ([1-3]) rollouts`).FindStringSubmatch(o.stdout)
+	if o.code != 1 || !strings.Contains(o.stdout, "segment "+filepath.Base(segments[0])+", offset ") || missing == nil ||
 		!strings.Contains(o.stderr, "reprise journal salvage "+path) {
 		t.Fatalf("verifying a damaged journal gave %+v", o)
 	}
+	left := fmt.Sprintf("%d rollouts", '3'-missing[1][0])
 	out := path + ".new-one"
 	if o := call(t, "", "journal", "salvage", path, "--out", out); o.code != 0 ||
-		!strings.Contains(o.stdout, "0 rollouts") {
+		!strings.Contains(o.stdout, left) {
 		t.Fatalf("salvaging gave %+v", o)
 	}
-	if o := call(t, "", "journal", "verify", out); o.code != 0 || !strings.Contains(o.stdout, "0 rollouts") ||
+	if o := call(t, "", "journal", "verify", out); o.code != 0 || !strings.Contains(o.stdout, left) ||
 		!strings.Contains(o.stdout, "salvaged") {
 		t.Fatalf("verifying what was saved gave %+v", o)
 	}

@@ -241,7 +241,7 @@ func (j *Journal) writeAll(blobs map[string][]byte) error {
 
 // start starts the goroutines: one cuts and encodes, one writes, and one syncs what nobody waits for and trims the log.
 func (j *Journal) start() {
-	j.counters.verified(nil)
+	j.counters.verified()
 	var both, last sync.WaitGroup
 	both.Go(j.cutLoop)
 	both.Go(j.writeLoop)

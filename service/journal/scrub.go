@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/reprise-rl/reprise/service/journal/segments"
@@ -20,8 +19,7 @@ func (j *Journal) Scrub(ctx context.Context, bytesPerSecond int64) error {
 	if err != nil {
 		return fmt.Errorf("scrubbing the journal %s: %w", j.options.Path, err)
 	}
-	j.counters.verified(found)
-	if len(found) > 0 {
+	if found = j.report(found, true); len(found) > 0 {
 		j.options.Logger.Error("the journal is damaged: a restart would refuse it; save the table in a checkpoint and "+
 			"restore that, which writes the journal anew", "path", j.options.Path, "damages", len(found), "first",
 			found[0].String())
@@ -39,13 +37,13 @@ func (j *Journal) scrub(ctx context.Context, bytesPerSecond int64) (found []Dama
 		return nil
 	}
 	begin := func() {
-		f = newFold(false)
+		f, found = newFold(false), nil // what was found is trimmed
 		f.damaged = func(position uint64, err error) { _ = add(segments.Damage{Position: position, What: err.Error()}) }
 	}
 	s := j.files.NewScrub(begin, func(list []Message) error { return f.add(list) }, add)
 	for last := false; !last; {
 		if j.isClosing() {
-			_, _ = s.End() // it was only read
+			_ = s.End() // it was only read
 			return nil, ErrClosed
 		}
 		began := time.Now()
@@ -54,18 +52,17 @@ func (j *Journal) scrub(ctx context.Context, bytesPerSecond int64) (found []Dama
 			return nil, err
 		}
 		last = end
-		j.counters.damaged(found)
+		j.report(found, false)
 		pause := time.Duration(float64(read)/float64(bytesPerSecond)*float64(time.Second)) - time.Since(began)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			_, _ = s.End() // it was only read
+			_ = s.End() // it was only read
 			return nil, ctx.Err()
 		}
 	}
-	front, err := s.End()
-	found = slices.DeleteFunc(found, func(d Damage) bool { return d.Position != 0 && d.Position < front })
-	if problems := f.finish(); len(found) == 0 {
+	err = s.End()
+	if problems := f.finish(); len(found) == 0 { // otherwise they are of what was found
 		for _, what := range problems {
 			_ = add(segments.Damage{What: what})
 		}
@@ -73,18 +70,37 @@ func (j *Journal) scrub(ctx context.Context, bytesPerSecond int64) (found []Dama
 	return found, err
 }
 
-// damaged sets the damage that is known: of the last scrub, and of the one under way.
-func (c *counters) damaged(found []Damage) {
+// report sets the damage that a scrub has found, when it has ended or found some, and returns what of it still counts.
+// A rewrite removes what the scrub has read before it says that nothing is damaged, and report looks at both under one
+// lock: otherwise damage that is gone could come back.
+func (j *Journal) report(found []Damage, ended bool) []Damage {
+	c := &j.counters
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(found) > 0 {
-		c.stats.Damage = slices.Clone(found)
+	found = j.inLog(found)
+	if ended || len(found) > 0 {
+		c.stats.Damage = found
 	}
+	if ended {
+		c.stats.Verified = time.Now()
+	}
+	return found
 }
 
-// verified sets the damage of a log that was read through.
-func (c *counters) verified(found []Damage) {
+// inLog returns the damage of what was not trimmed.
+func (j *Journal) inLog(found []Damage) (list []Damage) {
+	front := j.files.Front()
+	for _, d := range found {
+		if d.Position == 0 || d.Position >= front {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// verified says that the log has no damage.
+func (c *counters) verified() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stats.Damage, c.stats.Verified = found, time.Now()
+	c.stats.Damage, c.stats.Verified = nil, time.Now()
 }

@@ -401,7 +401,7 @@ func (j *Journal) write(batches []*batch) (wrote bool, err error) {
 		return wrote, fmt.Errorf("writing the journal %s: %w", j.options.Path, err)
 	}
 	if anew {
-		j.counters.verified(nil)
+		j.counters.verified()
 	}
 	if settle {
 		signal(j.settle)

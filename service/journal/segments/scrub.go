@@ -71,15 +71,21 @@ func (s *Scrub) Next() (read int, last bool, err error) {
 	return len(b.memory), b.last && s.after == newest, err
 }
 
-// End ends the scrub, before its end or after it, and returns the front: what is before it is not needed any more.
-func (s *Scrub) End() (front uint64, err error) {
+// End ends the scrub, before its end or after it.
+func (s *Scrub) End() error {
 	if s.reader != nil {
-		err = s.reader.file.Close()
-	} else if s.hole != nil {
-		err = s.gap(nil)
+		return s.reader.file.Close()
 	}
-	_, front = s.log.view()
-	return front, err
+	if s.hole != nil {
+		return s.gap(nil)
+	}
+	return nil
+}
+
+// Front returns the position before which nothing is needed.
+func (l *Log) Front() uint64 {
+	_, front := l.view()
+	return front
 }
 
 // view returns the segments as they are now, and the front.
