@@ -247,14 +247,46 @@ func (a Arm) atRate(rate float64, plain run.Config) Arm {
 	return Arm{rateName(a.Name, rate), withRate(plain, rate)}
 }
 
-// ratePilot chooses a learning rate by the mean accuracy over the run.
-func ratePilot(name string, c run.Config, rates ...float64) Pilot {
+// rateTuning chooses a learning rate in two stages: among a few, and beyond the lowest or highest if that was best.
+type rateTuning [2]Pilot
+
+// tuneRate chooses among rates by the mean accuracy over the run.
+func tuneRate(o Options, name string, c run.Config, rates ...float64) rateTuning {
 	p := Pilot{Name: "learning rate, " + name, of: overTheRun, by: meanOver(1)}
 	for _, rate := range rates {
 		p.Arms = append(p.Arms, Arm{rateName(name, rate), withRate(c, rate)})
 	}
-	return p
+	return p.withFurtherRates(o)
 }
+
+// withFurtherRates adds the second stage to a pilot that chooses among rates.
+func (p Pilot) withFurtherRates(o Options) rateTuning {
+	chosen := o.choice(p)
+	rate := chosen.Config.Learner.LearningRate
+	least, most := rate, rate
+	for _, a := range p.Arms {
+		least, most = min(least, a.Config.Learner.LearningRate), max(most, a.Config.Learner.LearningRate)
+	}
+	further := Pilot{Name: p.Name + ", further", of: p.of, by: p.by, stage: p.stage + 1}
+	try := func(rate float64) {
+		further.Arms = append(further.Arms, Arm{rateName(further.Name, rate), withRate(chosen.Config, rate)})
+	}
+	try(rate) // first, so that a tie changes nothing
+	switch rate {
+	case least:
+		try(rate / 2)
+		try(rate / 4)
+	case most:
+		try(2 * rate)
+		try(4 * rate)
+	}
+	return rateTuning{p, further}
+}
+
+func (t rateTuning) pilots() []Pilot { return t[:] }
+
+// best is the configuration at the rate that was chosen.
+func (t rateTuning) best(o Options) run.Config { return o.choice(t[1]).Config }
 
 // halfToTwice returns a configuration's learning rate, half of it and twice as much.
 func halfToTwice(c run.Config) []float64 {
@@ -262,8 +294,8 @@ func halfToTwice(c run.Config) []float64 {
 	return []float64{rate, rate / 2, 2 * rate}
 }
 
-// rate is the learning rate that a pilot chose.
-func (o Options) rate(p Pilot) float64 { return o.choice(p).Config.Learner.LearningRate }
+// rate is the learning rate that pilots chose.
+func (o Options) rate(t rateTuning) float64 { return t.best(o).Learner.LearningRate }
 
 func rateName(name string, rate float64) string { return fmt.Sprintf("%s, rate %g", name, rate) }
 

@@ -141,6 +141,7 @@ type family struct {
 	start  func(*run.Config) // sets what the family is
 	fit    func(*run.Config) // sets what depends on the batch and on how often it is used
 	own    []variant         // what this family alone can vary
+	last   []variant         // two more trials at the end: beyond what own reached, or near the rate
 
 	// what it chose on addition, by the study opponent, and its rate there over that which goes with the batch
 	chose func(*run.Config)
@@ -151,7 +152,7 @@ type family struct {
 func families() []family {
 	return []family{
 		{
-			name: "queue", start: asQueue(1), fit: fitQueue,
+			name: "queue", last: nearRate(), start: asQueue(1), fit: fitQueue,
 			times: 1, chose: func(c *run.Config) { small(c, 1); narrowClip(c) },
 			own: []variant{
 				{name: "filled batches", change: func(c *run.Config) { *c = filled(*c) },
@@ -163,15 +164,15 @@ func families() []family {
 			},
 		},
 		{
-			name: "reuse, async", start: asQueue(3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+			name: "reuse, async", last: nearRate(), start: asQueue(3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
 			times: 1, chose: func(c *run.Config) { small(c, 1); narrowClip(c); c.Pipeline.BatchUpdates = 2 },
 		},
 		{
-			name: "reuse, sync", start: inTurns(asQueue(3)), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+			name: "reuse, sync", last: nearRate(), start: inTurns(asQueue(3)), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
 			times: 1, chose: func(c *run.Config) { small(c, 1); withoutClip(c) },
 		},
 		{
-			name: "plain buffer", buffer: true,
+			name: "plain buffer", last: nearRate(), buffer: true,
 			times: 1, chose: func(c *run.Config) { small(c, 2); withoutClip(c) },
 			start: func(c *run.Config) {
 				*c = split{5, 3}.set(*c)
@@ -187,7 +188,7 @@ func families() []family {
 			},
 		},
 		{
-			name: "recipe", buffer: true,
+			name: "recipe", buffer: true, last: []variant{rightAnswers(0.85), rightAnswers(0.95)},
 			times: 2.8, chose: func(c *run.Config) {
 				small(c, 3)
 				withoutClip(c)
@@ -200,8 +201,7 @@ func families() []family {
 			fit: func(c *run.Config) { keepRightAnswers(c, max(c.Pipeline.Batch, opponentBuffer/4)) },
 			own: []variant{
 				withSplit(split{6, 2}), withSplit(split{4, 4}),
-				{name: "three quarters right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.75 }},
-				{name: "a quarter right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.25 }},
+				rightAnswers(0.75), rightAnswers(0.25),
 			},
 		},
 	}
@@ -213,6 +213,15 @@ func keepRightAnswers(c *run.Config, recent int) {
 	c.Replay.PositiveFraction = float64(opponentBuffer) / float64(c.Replay.Capacity)
 	c.Replay.PositiveThreshold, c.Replay.PositivesPerPrompt = new(float32(0.5)), 4
 }
+
+// rightAnswers makes a share of each batch right answers that were kept.
+func rightAnswers(share float64) variant {
+	return variant{name: percent(share) + " right answers",
+		change: func(c *run.Config) { c.Replay.PositiveShare = share }}
+}
+
+// nearRate are learning rates between those of the other stages.
+func nearRate() []variant { return timesRate(0.85, 1.2) }
 
 func withSplit(s split) variant {
 	return variant{name: s.String(), change: func(c *run.Config) { *c = s.set(*c) }}
@@ -306,6 +315,7 @@ func (c contest) pilots() []Pilot {
 			{"batch once more", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
 		}...)
 	}
+	stages = append(stages, stage{"last", as(c.family.last...)})
 	var list []Pilot
 	var chosen Arm
 	for i, s := range stages {

@@ -13,7 +13,7 @@ func TestTheStagesOfTheTournamentMakeConfigurationsThatRun(t *testing.T) {
 		for pick := range 4 {
 			quick := pick >= 3
 			o := Options{Seeds: 12, Quick: quick, chosen: map[string]int{}}
-			for stage := range 14 {
+			for stage := range 15 {
 				for _, p := range task.pilots(o) {
 					if p.stage == stage {
 						o.chosen[p.Name] = (pick * (stage + 1)) % len(p.Arms)
