@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/reprise-rl/reprise/rollout/option"
 )
@@ -33,16 +32,21 @@ const (
 // Kinds returns every kind, the default first.
 func Kinds() []Kind { return []Kind{Group, NoStd, LeaveOneOut, Batch, GroupBatch, Critic} }
 
+// Values returns every kind as text.
+func (Kind) Values() []string {
+	var names []string
+	for _, kind := range Kinds() {
+		names = append(names, string(kind))
+	}
+	return names
+}
+
 // Validate reports a kind that does not exist.
 func (k Kind) Validate() error {
 	if slices.Contains(Kinds(), k) {
 		return nil
 	}
-	var names []string
-	for _, known := range Kinds() {
-		names = append(names, string(known))
-	}
-	return &option.Error{Key: "advantage", Value: string(k), Want: "one of " + strings.Join(names, ", ")}
+	return &option.Error{Key: "advantage", Value: string(k), Want: option.List(k.Values())}
 }
 
 // GroupRelative reports whether the rewards of one group are all that the kind depends on.

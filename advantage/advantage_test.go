@@ -166,7 +166,7 @@ func TestEveryKindIsComputedInOneWay(t *testing.T) {
 		}
 	}
 	err := Kind("grpo").Validate()
-	if err == nil || err.Error() != `advantage: grpo: want one of group, no_std, leave_one_out, batch, group_batch, gae` {
+	if err == nil || err.Error() != `advantage: grpo: want group, no_std, leave_one_out, batch, group_batch or gae` {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 // Package client is the Go client of a replay service: it inserts rollouts into tables on another machine and samples
 // batches from them.
 //
-// A [Client] is a connection, made by [Dial]; a [Table] is a table of the service by its name. A Table satisfies
-// replay.Buffer, as an embedded replay.Table does, so that a program trains on either. Errors wrap rollout.ErrFull,
+// A [Client] is a connection, made by [Dial]; a [Table] is a table of the service by its name. It has the methods of an
+// embedded replay.Table, so that a program trains on either. Errors wrap rollout.ErrFull,
 // ErrStarved, ErrAhead, ErrInvalid and ErrNoLease as there, or wire.ErrNotFound and the like; they name the service and
 // the table.
 //

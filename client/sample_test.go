@@ -47,7 +47,7 @@ func TestSamplesAreThoseOfAnEmbeddedTable(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("batch %d differs:\n%+v\nwant\n%+v", i, got, want)
 		}
-		for _, b := range []replay.Buffer{table, local} {
+		for _, b := range []both{table, local} {
 			if err := b.Advance(context.Background(), rollout.Version(i+1)); err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +58,22 @@ func TestSamplesAreThoseOfAnEmbeddedTable(t *testing.T) {
 	}
 }
 
-var _ replay.Buffer = (*Table)(nil)
+// both is what an embedded table and those of services have in common.
+type both interface {
+	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
+	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
+	Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
+	Acknowledge(ctx context.Context, batches ...rollout.BatchID) error
+	Release(ctx context.Context, batches ...rollout.BatchID) error
+	Report(ctx context.Context, feedback ...rollout.Feedback) error
+	Update(ctx context.Context, ids []rollout.ID, priorities []float64) error
+	Advance(ctx context.Context, v rollout.Version) error
+	Rewind(ctx context.Context, v rollout.Version) error
+	Len(ctx context.Context) (int, error)
+	Stats(ctx context.Context) (rollout.Stats, error)
+}
+
+var _ = []both{(*replay.Table)(nil), (*Table)(nil), (*PartedTable)(nil)}
 
 func TestABatchWhoseAnswerGetsLostIsDrawnOnce(t *testing.T) {
 	t.Parallel()

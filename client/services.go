@@ -11,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -24,7 +23,7 @@ type Scope string
 const (
 	// one of the trainer's own parts, in turns: those whose number leaves trainer when divided by trainers
 	OwnParts Scope = "own"
-	// all parts that are up: probabilities and weights are those of one table that holds everything (package split)
+	// all parts that are up: probabilities and weights are those of one table that holds everything (package parted)
 	AllParts Scope = "global"
 )
 
@@ -60,13 +59,13 @@ type Services struct {
 	mu     sync.Mutex
 	links  []*link // of the addresses given, in order
 	found  map[string]*link
-	tables map[string]*partitionedState
+	tables map[string]*partedState
 }
 
 // DialAll connects to several services. One must answer; the others may come later.
 func DialAll(ctx context.Context, addresses []string, o AllOptions) (*Services, error) {
-	if len(addresses) == 0 || len(addresses) > split.MaxParts {
-		return nil, fmt.Errorf("addresses: %d of them: want 1 to %d", len(addresses), split.MaxParts)
+	if len(addresses) == 0 || len(addresses) > parted.MaxParts {
+		return nil, fmt.Errorf("addresses: %d of them: want 1 to %d", len(addresses), parted.MaxParts)
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func DialAll(ctx context.Context, addresses []string, o AllOptions) (*Services, 
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Services{options: o, found: make(map[string]*link), tables: make(map[string]*partitionedState)}
+	s := &Services{options: o, found: make(map[string]*link), tables: make(map[string]*partedState)}
 	for i, address := range addresses {
 		l, err := s.link(address)
 		if err == nil && slices.Contains(s.links, l) {
@@ -135,17 +134,17 @@ func (s *Services) Close() error {
 }
 
 // Table returns a table in parts by its name, whether the services have it or not.
-func (s *Services) Table(name string) *PartitionedTable {
+func (s *Services) Table(name string) *PartedTable {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tables[name] == nil {
-		s.tables[name] = newPartitionedState()
+		s.tables[name] = newPartedState()
 	}
-	return &PartitionedTable{services: s, name: name, partitionedState: s.tables[name]}
+	return &PartedTable{services: s, name: name, partedState: s.tables[name]}
 }
 
 // Create creates a table in parts, one on each service, unless they exist with the same definition: capacities and the
-// bounds of gate and limiter are of the whole. In a cluster [Services.CreateParts] sets the number of parts.
+// bounds of gate and limiter are the table's. In a cluster [Services.CreateParts] sets the number of parts.
 func (s *Services) Create(ctx context.Context, definition wire.Table) (wire.TableInfo, error) {
 	return s.CreateParts(ctx, definition, 0)
 }
@@ -160,9 +159,9 @@ func (s *Services) CreateParts(ctx context.Context, definition wire.Table, parts
 	if len(there) > 0 && n != len(there) {
 		return wire.TableInfo{}, fmt.Errorf("parts: %d: want %d, as table %s has", n, len(there), definition.Name)
 	}
-	if n < 1 || n > split.MaxParts || !clustered && n != len(s.links) {
+	if n < 1 || n > parted.MaxParts || !clustered && n != len(s.links) {
 		return wire.TableInfo{}, fmt.Errorf("parts: %d: want %d, one on each service; in a cluster 1 to %d", n,
-			len(s.links), split.MaxParts)
+			len(s.links), parted.MaxParts)
 	}
 	w := s.Table(definition.Name)
 	list := make([]*part, n)
@@ -182,7 +181,7 @@ func (s *Services) CreateParts(ctx context.Context, definition wire.Table, parts
 	w.setParts(list, clustered)
 	create := func(first, end int) error {
 		return w.each(ctx, list[first:end], true, func(i int, t *Table) (err error) {
-			share := Divide(definition, n, first+i)
+			share := PartOf(definition, n, first+i)
 			share.Name = t.name
 			infos[first+i], err = t.client.Create(ctx, share)
 			return err
@@ -409,31 +408,30 @@ func together(n int, call func(i int)) {
 	wait.Wait()
 }
 
-// Divide returns the definition of one part of a table in n parts: its share of capacity, capacity_bytes and min_size,
+// PartOf returns the definition of one part of a table in n parts: its share of capacity, capacity_bytes and min_size,
 // of the gate's rollouts_per_update and the limiter's error_buffer, rounded up to what a part must have, and the seed
 // plus its number.
-func Divide(whole wire.Table, parts, number int) wire.Table {
-	d := whole
-	o := whole.Options.WithDefaults()
-	d.Capacity = split.Share(o.Capacity, parts, max(o.Shards, 1))
+func PartOf(d wire.Table, parts, number int) wire.Table {
+	o := d.Options.WithDefaults()
+	d.Capacity = parted.Share(o.Capacity, parts, max(o.Shards, 1))
 	d.CapacityBytes = (o.CapacityBytes + int64(parts) - 1) / int64(parts)
-	d.MinSize = split.Share(o.MinSize, parts, 1)
+	d.MinSize = parted.Share(o.MinSize, parts, 1)
 	d.Seed += uint64(number)
-	if whole.Limiter != nil {
-		l := *whole.Limiter
+	if d.Limiter != nil {
+		l := *d.Limiter
 		l.ErrorBuffer = max(l.ErrorBuffer/float64(parts), 1, l.SamplesPerInsert*float64(max(o.GroupSize, 1)))
 		d.Limiter = &l
 	}
-	if whole.Gate != nil {
-		g := *whole.Gate
+	if d.Gate != nil {
+		g := *d.Gate
 		g.RolloutsPerUpdate /= float64(parts)
 		d.Gate = &g
 	}
 	return d
 }
 
-// undivide returns the definition of the whole from those of its parts: the sums of what [Divide] divides.
-func undivide(name string, parts []*wire.Table) *wire.Table {
+// joinDefinitions returns the definition of a table from those of its parts: the sums of what [PartOf] divides.
+func joinDefinitions(name string, parts []*wire.Table) *wire.Table {
 	d := *parts[0]
 	d.Name = name
 	d.Capacity, d.CapacityBytes, d.MinSize = 0, 0, 0
@@ -452,5 +450,3 @@ func undivide(name string, parts []*wire.Table) *wire.Table {
 	}
 	return &d
 }
-
-var _ replay.Buffer = (*PartitionedTable)(nil)

@@ -4,6 +4,8 @@ package docs
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -59,16 +61,74 @@ func output(dir, text string) (string, error) {
 
 // clone makes a fresh clone of the repository, with the changes of this working tree to tracked files and with
 // bin/reprise, once.
-var clone = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(scratch, "reprise")
-	_, err := output("..", "set -e; git clone --quiet --shared . "+dir+"; "+
-		"git diff --binary HEAD >"+dir+"/.git/changes; cd "+dir+"; "+
-		"[ ! -s .git/changes ] || git apply .git/changes; make build")
+var clone = sync.OnceValues(func() (dir string, err error) {
+	dir = filepath.Join(scratch, "reprise")
+	_, err = output("..", "set -e; git clone --quiet --shared . "+dir+"; "+
+		"git diff --binary HEAD >"+dir+"/.git/changes; cd "+dir+"; [ ! -s .git/changes ] || git apply .git/changes")
 	if err != nil {
+		return "", err
+	}
+	if err := compileHere(); err != nil {
+		return "", err
+	}
+	if _, err := output(dir, "PATH="+compiler()+":$PATH make build"); err != nil {
 		return "", err
 	}
 	return dir, os.WriteFile(filepath.Join(dir, ".git", "shell.sh"), []byte(shell), 0o644)
 })
+
+// goInTheTree is a go that builds and runs the clone's programs from this working tree, which has the same files, and
+// whose packages are compiled: a package in another folder is compiled anew. The overlay adds the block that runs.
+const goInTheTree = `#!/bin/bash
+set -e
+folder=$PWD
+case $1 in
+build)
+	args=("$@")
+	for i in "${!args[@]}"; do
+		[ "${args[i]}" != -o ] || args[i+1]=$(realpath "${args[i+1]}")
+	done
+	cd TREE
+	exec GO "${args[@]}"
+	;;
+run)
+	cd TREE
+	GO build -overlay SCRATCH/overlay.json -o SCRATCH/program "$2"
+	cd "$folder"
+	shift 2
+	exec SCRATCH/program "$@"
+	;;
+esac
+exec GO "$@"
+`
+
+// compiler is the folder of that go. It is empty if the working tree has files that a clone lacks.
+func compiler() string { return filepath.Join(scratch, "compiler") }
+
+func compileHere() error {
+	tree, err := filepath.Abs("..")
+	if err != nil {
+		return err
+	}
+	untracked, err := output(tree, "git ls-files --others --exclude-standard")
+	if err != nil || untracked != "" {
+		return errors.Join(err, os.Mkdir(compiler(), 0o700))
+	}
+	real, err := exec.LookPath("go")
+	if err != nil {
+		return err
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(tree, "bin", "block", "main.go"): filepath.Join(scratch, "reprise", "bin", "block", "main.go"),
+	}})
+	if err != nil {
+		return err
+	}
+	text := strings.NewReplacer("TREE", tree, "GO", real, "SCRATCH", scratch).Replace(goInTheTree)
+	return errors.Join(os.Mkdir(compiler(), 0o700),
+		os.WriteFile(filepath.Join(scratch, "overlay.json"), overlay, 0o600),
+		os.WriteFile(filepath.Join(compiler(), "go"), []byte(text), 0o700))
+}
 
 // environment makes a Python environment of the tests' packages for the clone, once, and returns its programs' folder.
 var environment = sync.OnceValues(func() (string, error) {
@@ -92,7 +152,7 @@ func newRunner(t *testing.T) *runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{ctx: t.Context(), dir: dir, long: *long, say: t.Logf,
+	r := &runner{ctx: t.Context(), dir: dir, compiler: compiler(), long: *long, say: t.Logf,
 		terminal: func(c *exec.Cmd) ([]byte, error) { return c.CombinedOutput() }}
 	if r.python, err = environment(); err != nil {
 		if os.Getenv("CI") != "" {

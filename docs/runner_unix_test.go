@@ -75,6 +75,7 @@ type outcome struct {
 type runner struct {
 	ctx      context.Context
 	dir      string                          // a clone of the repository, with bin/reprise
+	compiler string                          // the folder of another go; "": there is none
 	long     bool                            // the long form
 	python   string                          // the folder of the programs python and pip; without it Python is skipped
 	terminal func(*exec.Cmd) ([]byte, error) // runs a command and returns what it showed
@@ -84,6 +85,7 @@ type runner struct {
 	ports    [3]string
 	service  *service
 	outcomes []outcome
+	installs map[string]bool // commands of an installation that have run
 }
 
 // service is a `reprise serve` or `reprise board` in the background.
@@ -276,6 +278,8 @@ func (r *runner) documented(text string) string {
 var (
 	serves = regexp.MustCompile(`^(bin/)?reprise (serve|board)\b`)
 	fails  = regexp.MustCompile(`(?m)^reprise: `)
+	// installs are commands that leave the same whenever they run: documents say them again, and one runs.
+	installs = regexp.MustCompile(`^(make build|pip install \S+)( *#.*)?$`)
 )
 
 // execute runs a command of a block and returns what it printed.
@@ -283,6 +287,16 @@ func (r *runner) execute(b block, c command) (printed string) {
 	if c.text == "make test" {
 		r.outcomes = append(r.outcomes, outcome{doc: b.doc, line: c.line, text: c.text, skipped: "it runs this test"})
 		return ""
+	}
+	if installs.MatchString(c.text) {
+		if r.installs[c.text] {
+			r.outcomes = append(r.outcomes, outcome{doc: b.doc, line: c.line, text: c.text, skipped: "it has run before"})
+			return ""
+		}
+		if r.installs == nil {
+			r.installs = make(map[string]bool)
+		}
+		r.installs[c.text] = true
 	}
 	if c.text == "" { // ^C
 		r.do(b, c.line, "^C", func() error {
@@ -326,7 +340,7 @@ func (r *runner) command(b block, text string) *exec.Cmd {
 	cmd.Dir = r.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	folders := []string{r.python, filepath.Join(r.dir, "bin"), os.Getenv("PATH")}
+	folders := []string{r.compiler, r.python, filepath.Join(r.dir, "bin"), os.Getenv("PATH")}
 	folders = slices.DeleteFunc(folders, func(dir string) bool { return dir == "" }) // "" is the current folder
 	cmd.Env = append(os.Environ(), "BASH_ENV="+filepath.Join(r.dir, ".git", "shell.sh"),
 		"PROGRAM="+filepath.Join(r.dir, "bin", "reprise"), "GRPC="+r.ports[0], "HTTP="+r.ports[1], "BOARD="+r.ports[2],
@@ -456,7 +470,7 @@ var (
 // unused variables in the scope of the body.
 func (r *runner) runGo(b block) (string, error) {
 	if r.packages == nil {
-		cmd := exec.CommandContext(r.ctx, "go", "list", "./...", "std")
+		cmd := exec.CommandContext(r.ctx, "go", "list", "./...", "./lab/...", "std")
 		cmd.Dir = r.dir
 		out, err := cmd.Output()
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -134,6 +135,7 @@ var concurrentFor = flag.Duration("concurrent", time.Second, "how long TestConcu
 // moves the version on, and one looks on: run with -race. Every draw is of a rollout as it was inserted, probabilities
 // add up to 1 at any moment, and afterwards the books balance with what the goroutines counted themselves.
 func TestConcurrentInsertionAndSamplingBalance(t *testing.T) {
+	tests.LongShared(t)
 	decaying := prioritizedOptions()
 	// 0.05: the scale moves every 55 versions
 	decaying.AgeDecay, decaying.ImportanceNorm, decaying.Entry = 0.05, ByTable, EnterMax

@@ -3,8 +3,8 @@
 // A [Table] holds rollouts up to a capacity. Workers insert whole groups ([Table.Insert]). Trainers draw batches
 // ([Table.Sample], or [Table.Lease] with [Table.Acknowledge] and [Table.Release] if a batch may be lost on its way),
 // raise the version ([Table.Advance]) and report what they measured ([Table.Report]). [Table.Stats] counts what became
-// of every rollout. [Options] define what is kept, what is drawn and for how long; [Buffer] is the part that a table of
-// a service has too. [ServiceView], [JournalView] and [Inspection] are for services, journals and monitoring.
+// of every rollout. [Options] define what is kept, what is drawn and for how long.
+// [ServiceView], [JournalView] and [Inspection] are for services, journals and monitoring.
 //
 // # What is kept
 //

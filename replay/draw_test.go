@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -622,6 +623,7 @@ func sumOf(answers []answer) (total int64) {
 }
 
 func TestLargeBatchesThatWereConsumedAreNotHeldForTheirRequests(t *testing.T) {
+	tests.Long(t)
 	const tokens = 4 << 20 // 52 MB of payload in each batch
 	table, err := New(Options{Sampler: FIFO, Capacity: 64})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -161,9 +162,10 @@ func (tr *trial) sameTables(a, b *Table) {
 // A table that is rebuilt from cuts is the one that was cut, its leases gone back, and does from then on what the
 // definitions say, for every sampler, retention and unit.
 func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
+	tests.OneGoroutine(t)
 	for _, o := range everyKind() {
 		t.Run(fmt.Sprintf("%s/%+v", o.Sampler, o), func(t *testing.T) {
-			for seed := range uint64(6) {
+			for seed := range uint64(tests.Count(6, 1)) {
 				tr := newTrial(t, o, seed)
 				tr.table.JournalView().Track()
 				var l ledger
@@ -328,6 +330,7 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 
 // A caller may hold a batch that the journal of a crashed table does not know of. No other batch has its id.
 func TestAttackARebuiltTableGivesNoBatchIDTwice(t *testing.T) {
+	tests.OneGoroutine(t)
 	o := Options{Capacity: 64, Shards: 2}
 	table := mustNew(t, o)
 	table.JournalView().Track()

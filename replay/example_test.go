@@ -4,13 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
-
-// A table is where workers put rollouts and trainers take them.
-var _ pipeline.Buffer = (*replay.Table)(nil)
 
 // A group of two answers enters, and is learned from twice.
 func Example() {

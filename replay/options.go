@@ -1,96 +1,103 @@
 package replay
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"math"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/reprise-rl/reprise/advantage"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
 
-// Options define a table. They are the one definition of its keys: a run's configuration, the service's YAML and JSON,
-// journals, snapshots and the Python client spell them by the json tags.
+// Options define a table. They are the one definition of its keys ([option.Field]): a run's configuration, the
+// service's YAML and JSON, journals, snapshots and Python spell them by the json tags, and docs/reference.md and
+// Python's keyword arguments are written from them.
 //
-// A field that is zero, or nil, is not given and stands for its default, which the comment names in brackets. Where
-// zero is a value of its own the field is a pointer: new(0.0) in Go, 0 in YAML and JSON.
+// A field that is zero, or nil, is not given. Where zero is a value of its own the field is a pointer: new(0.0) in Go,
+// 0 in YAML and JSON.
 type Options struct {
-	// rollouts kept, over all shards; a multiple of shards [4096]
-	Capacity      int   `json:"capacity,omitempty"`
-	CapacityBytes int64 `json:"capacity_bytes,omitempty"` // payload bytes, all shards [no limit; services: Sizing]
-	// what is kept when the table is full: fifo or positive [fifo]
-	Retention Retention `json:"retention,omitempty"`
-	// share of the capacity reserved for correct rollouts, in [0, 1), with retention positive [0]
-	PositiveFraction  float64  `json:"positive_fraction,omitempty"`
-	PositiveThreshold *float32 `json:"positive_threshold,omitempty"` // least reward of a correct rollout [1]
-	// correct rollouts of one prompt that a shard's reserved part holds, the oldest leaving first [no limit]
-	PositivesPerPrompt int `json:"positives_per_prompt,omitempty"`
+	// rollouts kept, over all shards; a multiple of shards
+	Capacity int `json:"capacity,omitempty" default:"4096" range:"[1, inf)"`
+	// payload bytes, all shards; of a service see docs/service.md, Sizing
+	CapacityBytes int64 `json:"capacity_bytes,omitempty" default:"no limit" range:"[0, inf)"`
+	// what is kept when the table is full
+	Retention Retention `json:"retention,omitempty" default:"fifo"`
+	// share of the capacity reserved for correct rollouts, with retention positive
+	PositiveFraction float64 `json:"positive_fraction,omitempty" default:"0" range:"[0, 1)"`
+	// least reward of a correct rollout
+	PositiveThreshold *float32 `json:"positive_threshold,omitempty" default:"1" range:"[-inf, inf]"`
+	// correct rollouts of one prompt that a shard's reserved part holds, the oldest leaving first
+	PositivesPerPrompt int `json:"positives_per_prompt,omitempty" default:"no limit" range:"[0, 2147483647]"`
 	// share of each batch drawn from the reserved part, as far as it goes, each rollout once; the sampler draws the
-	// others from the whole table; in [0, 1], 0 with sampler prioritized [0]
-	PositiveShare float64 `json:"positive_share,omitempty"`
-	// evict rollouts older than this many versions [no limit]
-	MaxStaleness int `json:"max_staleness,omitempty"`
-	// evict a rollout after this many uses; a queue always gives each once [no limit]
-	MaxUses int `json:"max_uses,omitempty"`
+	// others from the whole table; not with sampler prioritized
+	PositiveShare float64 `json:"positive_share,omitempty" default:"0" range:"[0, 1]"`
+	// evict rollouts older than this many versions
+	MaxStaleness int `json:"max_staleness,omitempty" default:"no limit" range:"[0, 2147483647]"`
+	// evict a rollout after this many uses; a queue always gives each once
+	MaxUses int `json:"max_uses,omitempty" default:"no limit" range:"[0, 2147483647]"`
 
-	// lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized [distinct]
-	Sampler Sampler `json:"sampler,omitempty"`
-	// rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]
-	MinSize int  `json:"min_size,omitempty"`
-	Unit    Unit `json:"unit,omitempty"` // what a draw falls on: rollout, step or group [rollout]
-
-	// GroupSize is the number of rollouts in every group; insertions with other groups are refused. Unit group needs it
-	// [groups may differ].
-	GroupSize int `json:"group_size,omitempty"`
-	// StepReturns is n, with unit step: a step's reward becomes its n-step return, the sum over k < n of
-	// step_discount^k times the reward of the k-th turn from it, to the end of the episode if n is -1. Advantages are
-	// then taken over the returns of all steps of the group; a rollout without turns counts with its reward [0: a step
-	// has its turn's own reward].
-	StepReturns  int     `json:"step_returns,omitempty"`
-	StepDiscount float64 `json:"step_discount,omitempty"` // gamma per turn of step_returns, in (0, 1] [1]
+	// what is drawn
+	Sampler Sampler `json:"sampler,omitempty" default:"distinct"`
+	// rollouts a shard must hold before it is sampled
+	MinSize int `json:"min_size,omitempty" default:"what the batch needs; 1 with replacement" range:"[0, inf)"`
+	// what a draw falls on
+	Unit Unit `json:"unit,omitempty" default:"rollout"`
+	// rollouts in every group; insertions with other groups are refused; unit group needs it
+	GroupSize int `json:"group_size,omitempty" default:"groups may differ" range:"[0, inf)"`
+	// n, with unit step: a step's reward becomes its n-step return, the sum over k < n of step_discount^k times the
+	// reward of the k-th turn from it, to the end of the episode if n is -1; advantages are then taken over the returns
+	// of all steps of the group; a rollout without turns counts with its reward; 0: a step has its turn's own reward
+	StepReturns int `json:"step_returns,omitempty" default:"0" range:"[-1, 2147483647]"`
+	// gamma per turn of step_returns
+	StepDiscount float64 `json:"step_discount,omitempty" default:"1" range:"(0, 1]"`
 
 	// The next twelve configure sampler prioritized (docs/METHODS.md, section 3); other samplers take none of them.
 
-	// advantage, reward, td_error, gradient_norm or recency [advantage]
-	PriorityBase     Base    `json:"priority_base,omitempty"`
-	PriorityEpsilon  float64 `json:"priority_epsilon,omitempty"`  // added to every base, above 0 [1e-06]
-	PriorityExponent float64 `json:"priority_exponent,omitempty"` // alpha, above 0, at most 100 [0.6]
-	// tau in versions, at least 0.001; inf: no decay, standard PER [500]
-	AgeDecay Versions `json:"age_decay,omitempty"`
-	// before_exponent or after_exponent [before_exponent]
-	DecayOrder Decay `json:"decay,omitempty"`
-	// in (0, 1): age_decay follows the measured ESS to hold a batch's ESS/n there [age_decay is fixed]
-	TargetESS float64 `json:"target_ess,omitempty"`
-	Draws     Draws   `json:"draws,omitempty"` // stratified or independent [stratified]
-	// base of new rollouts: own, or max, the largest known [own]
-	Entry Entry `json:"entry,omitempty"`
-	// what ends an entry at the maximum: replay, refresh or report [replay]
-	EntryUntil Until `json:"entry_until,omitempty"`
-	// of the weights (N P)^-beta, in [0, 1]; 0: all weights are 1 [0.4]
-	ImportanceBeta *float64 `json:"importance_beta,omitempty"`
-	// versions over which importance_beta rises to 1; 0: it stays [0; a run's budget]
-	ImportanceAnneal *int `json:"importance_anneal,omitempty"`
-	// divide weights by the largest of the batch or the table, of all trainers together [batch]
-	ImportanceNorm Norm `json:"importance_norm,omitempty"`
+	// what a rollout's priority is made of
+	PriorityBase Base `json:"priority_base,omitempty" default:"advantage" sampler:"prioritized"`
+	// added to every base
+	PriorityEpsilon float64 `json:"priority_epsilon,omitempty" default:"1e-06" range:"(0, inf)" sampler:"prioritized"`
+	// alpha
+	PriorityExponent float64 `json:"priority_exponent,omitempty" default:"0.6" range:"(0, 100]" sampler:"prioritized"`
+	// tau in versions; inf: no decay, standard PER
+	AgeDecay Versions `json:"age_decay,omitempty" default:"500" range:"[0.001, inf]" sampler:"prioritized"`
+	// when a priority decays
+	DecayOrder Decay `json:"decay,omitempty" default:"before_exponent" sampler:"prioritized"`
+	// age_decay follows the measured ESS to hold a batch's ESS/n at this
+	TargetESS float64 `json:"target_ess,omitempty" default:"age_decay is fixed" range:"[0, 1)" sampler:"prioritized"`
+	// how the draws of a batch are spread over the total of the weights
+	Draws Draws `json:"draws,omitempty" default:"stratified" sampler:"prioritized"`
+	// base of new rollouts: their own, or the largest known
+	Entry Entry `json:"entry,omitempty" default:"own" sampler:"prioritized"`
+	// what ends an entry at the maximum
+	EntryUntil Until `json:"entry_until,omitempty" default:"replay" sampler:"prioritized"`
+	// of the weights (N P)^-beta; 0: all weights are 1
+	ImportanceBeta *float64 `json:"importance_beta,omitempty" default:"0.4" range:"[0, 1]" sampler:"prioritized"`
+	// versions over which importance_beta rises to 1; 0: it stays; of a run those of its budget
+	ImportanceAnneal *int `json:"importance_anneal,omitempty" default:"0" range:"[0, 2147483647]" sampler:"prioritized"`
+	// divide weights by the largest of the batch or the table, of all trainers together
+	ImportanceNorm Norm `json:"importance_norm,omitempty" default:"batch" sampler:"prioritized"`
 
-	Shards    int            `json:"shards,omitempty"`     // parts, each sampled by its own trainer [1]
-	Advantage advantage.Kind `json:"advantage,omitempty"`  // how advantages are taken at insertion [group]
-	Vocab     int            `json:"vocab,omitempty"`      // token ids are below [not checked]
-	MaxTokens int            `json:"max_tokens,omitempty"` // of one rollout, prompt included [no limit]
-	Seed      uint64         `json:"seed,omitempty"`       // of every draw [0]
-	// until an unacknowledged batch goes back, at least 0.001 [60]
-	LeaseSeconds float64 `json:"lease_seconds,omitempty"`
+	// shares of the table, each sampled by its own trainer
+	Shards int `json:"shards,omitempty" default:"1" range:"[1, 65536]"`
+	// how advantages are taken at insertion
+	Advantage advantage.Kind `json:"advantage,omitempty" default:"group"`
+	// token ids are below
+	Vocab int `json:"vocab,omitempty" default:"not checked" range:"[0, 2147483647]"`
+	// of one rollout, prompt included
+	MaxTokens int `json:"max_tokens,omitempty" default:"no limit" range:"[0, 2147483647]"`
+	// of every draw
+	Seed uint64 `json:"seed,omitempty" default:"0"`
+	// until an unacknowledged batch goes back
+	LeaseSeconds float64 `json:"lease_seconds,omitempty" default:"60" range:"[0.001, 31622400]"`
 
-	// PriorityFunction is what priority_base function takes: a finite base, of which the absolute value counts.
+	// PriorityFunction is the priority base [BaseFunction]: a finite base, of which the absolute value counts.
 	PriorityFunction func(r *rollout.Rollout, advantage float32) float64 `json:"-"`
 	Clock            func() time.Time                                    `json:"-"` // for leases only [time.Now]
 }
@@ -103,6 +110,16 @@ const (
 	KeepNewest   Retention = "fifo"     // the newest
 	KeepPositive Retention = "positive" // the newest, and the newest correct ones among the others
 )
+
+// Values returns every retention.
+func (Retention) Values() []string { return texts(KeepNewest, KeepPositive) }
+
+func texts[T ~string](list ...T) (out []string) {
+	for _, each := range list {
+		out = append(out, string(each))
+	}
+	return out
+}
 
 // Sampler is the rule for what is drawn; see the package documentation.
 type Sampler string
@@ -124,6 +141,9 @@ func Samplers() []Sampler {
 	return []Sampler{LIFO, FIFO, Uniform, Distinct, Epoch, Unseen, LeastUsed, Prioritized}
 }
 
+// Values returns every sampler.
+func (Sampler) Values() []string { return texts(Samplers()...) }
+
 // Consumes reports whether the sampler is a queue, which gives each rollout once.
 func (s Sampler) Consumes() bool { return s == LIFO || s == FIFO }
 
@@ -139,6 +159,9 @@ const (
 	UnitStep    Unit = "step"  // one turn; insertion splits rollouts into steps, see [rollout.Rollout.Steps]
 	UnitGroup   Unit = "group" // all rollouts that entered as one group of group_size
 )
+
+// Values returns every unit.
+func (Unit) Values() []string { return texts(UnitRollout, UnitStep, UnitGroup) }
 
 // ToTheEnd is the StepReturns of returns that run to the end of the episode.
 const ToTheEnd = -1
@@ -156,9 +179,9 @@ const (
 	BaseFunction  Base = "function"      // Options.PriorityFunction
 )
 
-// Bases returns every base.
-func Bases() []Base {
-	return []Base{BaseAdvantage, BaseReward, BaseTDError, BaseGradNorm, BaseRecency, BaseFunction}
+// Values returns every base that a configuration can name, which is all but [BaseFunction].
+func (Base) Values() []string {
+	return texts(BaseAdvantage, BaseReward, BaseTDError, BaseGradNorm, BaseRecency)
 }
 
 // Decay says whether a priority decays before the exponent is taken or after.
@@ -172,6 +195,9 @@ const (
 	AfterExponent  Decay = "after_exponent"
 )
 
+// Values returns both decays.
+func (Decay) Values() []string { return texts(BeforeExponent, AfterExponent) }
+
 // Draws says how the draws of a batch are spread over the total of the weights. Either way a draw falls on a unit with
 // its share of the total, and may repeat another.
 type Draws string
@@ -181,6 +207,9 @@ const (
 	Stratified  Draws = "stratified"  // one draw in each of n equal segments of the total, in random order
 	Independent Draws = "independent" // each draw anywhere
 )
+
+// Values returns both spreads.
+func (Draws) Values() []string { return texts(Stratified, Independent) }
 
 // Entry is the base with which rollouts enter.
 type Entry string
@@ -193,6 +222,9 @@ const (
 	// included: so all rollouts of an insertion enter a shard alike. 1 while none was above PriorityEpsilon.
 	EnterMax Entry = "max"
 )
+
+// Values returns both entries.
+func (Entry) Values() []string { return texts(EnterOwn, EnterMax) }
 
 // Until is when rollouts that entered at the largest base get their own, or the one that a report gives. [Table.Update]
 // always gives them theirs.
@@ -208,6 +240,9 @@ const (
 	UntilReport  Until = "report" // the first report, of a fresh draw too
 )
 
+// Values returns every end.
+func (Until) Values() []string { return texts(UntilReplay, UntilRefresh, UntilReport) }
+
 // Norm is what importance weights are divided by, so that none is above 1. A table divides by what one shard knows;
 // trainers that share an update go on with [rollout.NormaliseWeights].
 type Norm string
@@ -218,6 +253,9 @@ const (
 	ByTable Norm = "table" // the largest any unit of the shard could have
 )
 
+// Values returns both norms.
+func (Norm) Values() []string { return texts(ByBatch, ByTable) }
+
 // Versions is a number of versions that may be infinite: a number or "inf" in JSON and YAML.
 type Versions float64
 
@@ -227,6 +265,11 @@ func (v Versions) String() string {
 		return "inf"
 	}
 	return strconv.FormatFloat(float64(v), 'g', -1, 64)
+}
+
+// Want says what a configuration may give.
+func (v Versions) Want() string {
+	return "versions, or inf for none; target_ess lets it follow the measured ESS"
 }
 
 // MarshalJSON writes a number, or "inf".
@@ -261,200 +304,140 @@ func (v *Versions) parse(text string) error {
 }
 
 // WithDefaults returns the options with every field that is not given set to its default. Fields of sampler prioritized
-// are filled in for that sampler alone.
+// are filled in for that sampler alone, and entry_until for an entry at the maximum.
 func (o Options) WithDefaults() Options {
-	o.Capacity = cmp.Or(o.Capacity, 4096)
-	o.Retention = cmp.Or(o.Retention, KeepNewest)
-	o.PositiveThreshold = orElse(o.PositiveThreshold, 1)
-	o.Sampler = cmp.Or(o.Sampler, Distinct)
-	o.Unit = cmp.Or(o.Unit, UnitRollout)
-	o.StepDiscount = cmp.Or(o.StepDiscount, 1)
-	if o.Sampler == Prioritized {
-		o.PriorityBase = cmp.Or(o.PriorityBase, BaseAdvantage)
-		o.PriorityEpsilon = cmp.Or(o.PriorityEpsilon, 1e-6)
-		o.PriorityExponent = cmp.Or(o.PriorityExponent, 0.6)
-		o.AgeDecay = cmp.Or(o.AgeDecay, 500)
-		o.DecayOrder = cmp.Or(o.DecayOrder, BeforeExponent)
-		o.Draws = cmp.Or(o.Draws, Stratified)
-		o.Entry = cmp.Or(o.Entry, EnterOwn)
-		if o.Entry == EnterMax {
-			o.EntryUntil = cmp.Or(o.EntryUntil, UntilReplay)
+	given := o
+	option.Fill(&o)
+	if o.Sampler != Prioritized {
+		before := given.priorities()
+		for i, f := range o.priorities() {
+			f.Value.Set(before[i].Value)
 		}
-		o.ImportanceBeta = orElse(o.ImportanceBeta, 0.4)
-		o.ImportanceAnneal = orElse(o.ImportanceAnneal, 0)
-		o.ImportanceNorm = cmp.Or(o.ImportanceNorm, ByBatch)
+	} else if o.Entry != EnterMax {
+		o.EntryUntil = given.EntryUntil
 	}
-	o.Shards = cmp.Or(o.Shards, 1)
-	o.Advantage = cmp.Or(o.Advantage, advantage.Group)
-	o.LeaseSeconds = cmp.Or(o.LeaseSeconds, 60)
+	o.PositiveThreshold = clone(o.PositiveThreshold)
+	o.ImportanceBeta, o.ImportanceAnneal = clone(o.ImportanceBeta), clone(o.ImportanceAnneal)
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
 	return o
 }
 
-// orElse returns a pointer to p's value, or to the default if there is none. It shares nothing with p.
-func orElse[T any](p *T, value T) *T {
-	if p != nil {
-		value = *p
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
 	}
-	return &value
+	return new(*p)
 }
+
+// priorities returns the fields that only sampler prioritized takes.
+func (o *Options) priorities() (list []option.Field) {
+	for f := range option.Fields(reflect.ValueOf(o).Elem()) {
+		if ofPriorities(f) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+func ofPriorities(f option.Field) bool { return f.Tag.Get("sampler") == string(Prioritized) }
 
 // WithoutPriorities returns the options without those of sampler prioritized.
 func (o Options) WithoutPriorities() Options {
-	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.AgeDecay, o.DecayOrder, o.TargetESS = "", 0, 0, 0, "", 0
-	o.Draws, o.Entry, o.EntryUntil, o.PriorityFunction = "", "", "", nil
-	o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm = nil, nil, ""
+	for _, f := range o.priorities() {
+		f.Value.SetZero()
+	}
+	o.PriorityFunction = nil
 	return o
 }
 
 // PriorityKeys returns the keys given that only sampler prioritized uses.
-func (o Options) PriorityKeys() []string {
-	var keys []string
-	for key := range o.priorities() {
-		keys = append(keys, key)
+func (o Options) PriorityKeys() (keys []string) {
+	for _, f := range o.priorities() {
+		if !f.Value.IsZero() {
+			keys = append(keys, f.Key)
+		}
 	}
 	return keys
 }
 
-// priorities yields the options given that only sampler prioritized uses, by key.
-func (o Options) priorities() iter.Seq2[string, reflect.Value] {
-	return func(yield func(string, reflect.Value) bool) {
-		given, none := reflect.ValueOf(o), reflect.ValueOf(o.WithoutPriorities())
-		for i := range given.NumField() {
-			if given.Field(i).IsZero() || !none.Field(i).IsZero() {
-				continue
-			}
-			key, _, _ := strings.Cut(given.Type().Field(i).Tag.Get("json"), ",")
-			if !yield(key, reflect.Indirect(given.Field(i))) {
-				return
-			}
-		}
-	}
-}
-
-// minAgeDecay is the least tau: below, one version would divide weights by more than a float64 holds.
-const minAgeDecay = 1e-3
-
-// maxLeaseSeconds is a year.
-const maxLeaseSeconds = 366 * 24 * 3600
-
-// Validate returns every problem at once, each an *[option.Error], joined; nil if there is none.
+// Validate returns every problem at once, each an *[option.Error], joined; nil if there is none. What follows from a
+// key that is out of its range by itself is left out.
 func (o Options) Validate() error {
 	given := o
 	o = o.WithDefaults()
 	var problems option.Problems
-	check := problems.Check
+	problems.CheckFields(o, func(f option.Field) bool {
+		return ofPriorities(f) && (o.Sampler != Prioritized || f.Value.IsZero() ||
+			f.Key == "priority_base" && o.PriorityFunction != nil)
+	})
+	check := problems.CheckWith
 	shards := max(o.Shards, 1)
 	share := o.Capacity / shards // of a shard
-	check(o.Shards >= 1 && o.Shards <= 1<<16, "shards", o.Shards, "1 to 65536")
 	// Slots are int32; some stay free for draws that outlive their rollout.
-	check(o.Capacity >= 1 && share <= math.MaxInt32/2, "capacity", o.Capacity, "1 to %d per shard", math.MaxInt32/2)
-	check(o.Capacity%shards == 0, "capacity", o.Capacity, "a multiple of the %d shards, one for each trainer", shards)
-	check(o.CapacityBytes == 0 || o.CapacityBytes >= int64(shards), "capacity_bytes", o.CapacityBytes,
+	check("shards", share <= math.MaxInt32/2, "capacity", o.Capacity, "1 to %d per shard", math.MaxInt32/2)
+	check("shards", o.Capacity%shards == 0, "capacity", o.Capacity, "a multiple of the %d shards, one for each trainer",
+		shards)
+	check("shards", o.CapacityBytes == 0 || o.CapacityBytes >= int64(shards), "capacity_bytes", o.CapacityBytes,
 		"0 (no limit) or at least 1 per shard")
-	check(o.Retention == KeepNewest || o.Retention == KeepPositive, "retention", o.Retention, "fifo or positive")
-	check(o.Retention == KeepNewest || !o.Sampler.Consumes(), "retention", o.Retention,
+	check("sampler", o.Retention == KeepNewest || !o.Sampler.Consumes(), "retention", o.Retention,
 		"fifo with sampler %s, which evicts nothing", o.Sampler)
-	check(o.PositiveFraction >= 0 && o.PositiveFraction < 1, "positive_fraction", o.PositiveFraction,
-		"at least 0 and below 1")
-	check(o.PositiveFraction == 0 || o.Retention == KeepPositive, "positive_fraction", o.PositiveFraction,
+	check("retention", o.PositiveFraction == 0 || o.Retention == KeepPositive, "positive_fraction", o.PositiveFraction,
 		"0 with retention %s", o.Retention)
-	check(o.recentCapacity() >= 1 || o.Capacity < shards, "positive_fraction", o.PositiveFraction,
+	check("capacity shards retention", o.recentCapacity() >= 1, "positive_fraction", o.PositiveFraction,
 		"room for at least one other rollout in a shard of %d", share)
-	check(o.PositivesPerPrompt >= 0 && o.PositivesPerPrompt <= math.MaxInt32, "positives_per_prompt",
-		o.PositivesPerPrompt, "0 (no limit) to %d", math.MaxInt32)
-	check(o.PositivesPerPrompt == 0 || o.PositiveFraction > 0, "positives_per_prompt", o.PositivesPerPrompt,
-		"0 with positive_fraction 0, which reserves nothing")
-	check(o.PositiveShare >= 0 && o.PositiveShare <= 1, "positive_share", o.PositiveShare, "0 to 1")
-	check(!(o.PositiveShare > 0) || o.PositiveFraction > 0, "positive_share", o.PositiveShare,
-		"0 with positive_fraction 0, which reserves nothing")
-	check(!(o.PositiveShare > 0) || o.Sampler != Prioritized, "positive_share", o.PositiveShare,
+	check("positive_fraction retention", o.PositivesPerPrompt == 0 || o.PositiveFraction > 0, "positives_per_prompt",
+		o.PositivesPerPrompt, "0 with positive_fraction 0, which reserves nothing")
+	check("positive_fraction retention", o.PositiveShare == 0 || o.PositiveFraction > 0, "positive_share",
+		o.PositiveShare, "0 with positive_fraction 0, which reserves nothing")
+	check("", o.PositiveShare == 0 || o.Sampler != Prioritized, "positive_share", o.PositiveShare,
 		"0 with sampler prioritized, whose importance weights are for its own draws")
-	check(!math.IsNaN(float64(*o.PositiveThreshold)), "positive_threshold", *o.PositiveThreshold, "a number")
-	check(slices.Contains(Samplers(), o.Sampler), "sampler", o.Sampler, "one of %v", Samplers())
-	check(o.MaxStaleness >= 0 && o.MaxStaleness <= math.MaxInt32, "max_staleness", o.MaxStaleness,
-		"0 (no limit) to %d versions", math.MaxInt32)
-	check(o.MaxUses >= 0 && o.MaxUses <= math.MaxInt32, "max_uses", o.MaxUses, "0 (no limit) to %d", math.MaxInt32)
-	check(o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses, "0 or 1 with sampler %s, which gives each "+
-		"rollout once", o.Sampler)
-	check(o.MinSize >= 0 && (o.Capacity < shards || o.MinSize <= share), "min_size", o.MinSize,
-		"0 to %d, the capacity of a shard", share)
-	check(oneOf(o.Unit, UnitRollout, UnitStep, UnitGroup), "unit", o.Unit, "rollout, step or group")
-	check(o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with retention %s, "+
-		"which keeps rollouts by their own reward", o.Retention)
-	check(o.GroupSize >= 0 && (o.Capacity < shards || o.GroupSize <= share), "group_size", o.GroupSize,
+	check("", o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses,
+		"0 or 1 with sampler %s, which gives each rollout once", o.Sampler)
+	check("capacity shards", o.MinSize <= share, "min_size", o.MinSize, "0 to %d, the capacity of a shard", share)
+	check("retention", o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with "+
+		"retention %s, which keeps rollouts by their own reward", o.Retention)
+	check("capacity shards", o.GroupSize <= share, "group_size", o.GroupSize,
 		"0 (groups may differ) to %d, the capacity of a shard", share)
-	check(o.GroupSize != 0 || o.Unit != UnitGroup, "group_size", o.GroupSize, "1 to %d, the capacity of a shard, "+
-		"with unit group", share)
-	check(o.StepReturns >= ToTheEnd && o.StepReturns <= math.MaxInt32, "step_returns", o.StepReturns,
-		"turns, 0 for the turn's own reward, or %d to the end of the episode", ToTheEnd)
-	check(o.StepReturns == 0 || o.Unit == UnitStep, "step_returns", o.StepReturns, "0 with unit %s", o.Unit)
-	check(o.StepDiscount > 0 && o.StepDiscount <= 1, "step_discount", o.StepDiscount, "above 0, at most 1")
-	check(o.StepDiscount == 1 || o.StepReturns != 0, "step_discount", o.StepDiscount,
+	check("capacity shards", o.GroupSize != 0 || o.Unit != UnitGroup, "group_size", o.GroupSize,
+		"1 to %d, the capacity of a shard, with unit group", share)
+	check("unit", o.StepReturns == 0 || o.Unit == UnitStep, "step_returns", o.StepReturns, "0 with unit %s", o.Unit)
+	check("step_returns", o.StepDiscount == 1 || o.StepReturns != 0, "step_discount", o.StepDiscount,
 		"1 with step_returns 0, which discounts nothing")
-	check(o.Vocab >= 0 && o.Vocab <= math.MaxInt32, "vocab", o.Vocab, "0 (not checked) to %d", math.MaxInt32)
-	check(o.MaxTokens >= 0 && o.MaxTokens <= math.MaxInt32, "max_tokens", o.MaxTokens, "0 (no limit) to %d",
-		math.MaxInt32)
-	check(o.LeaseSeconds >= 1e-3 && o.LeaseSeconds <= maxLeaseSeconds, "lease_seconds", o.LeaseSeconds, "0.001 to %d",
-		maxLeaseSeconds)
-	if err := o.Advantage.Validate(); err != nil {
-		check(false, "advantage", o.Advantage, "%v", advantage.Kinds())
-	}
 	if o.Sampler == Prioritized {
 		o.validatePriorities(&problems)
-	} else {
-		for key, v := range given.priorities() {
-			check(false, key, v, "no value with sampler %s: only sampler prioritized uses it", o.Sampler)
-		}
+		return problems.Err()
+	}
+	for _, f := range given.priorities() {
+		check("sampler", f.Value.IsZero(), f.Key, reflect.Indirect(f.Value),
+			"no value with sampler %s: only sampler prioritized uses it", o.Sampler)
 	}
 	return problems.Err()
 }
 
-// validatePriorities checks what sampler prioritized takes, defaults filled in.
+// validatePriorities checks what sampler prioritized takes against the rest, defaults filled in.
 func (o Options) validatePriorities(problems *option.Problems) {
-	check := problems.Check
-	check(oneOf(o.PriorityBase, Bases()...), "priority_base", o.PriorityBase, "%v", Bases())
-	check((o.PriorityBase == BaseFunction) == (o.PriorityFunction != nil), "priority_base", o.PriorityBase,
+	check := problems.CheckWith
+	check("", (o.PriorityBase == BaseFunction) == (o.PriorityFunction != nil), "priority_base", o.PriorityBase,
 		"function exactly when Options.PriorityFunction is given")
-	if o.takesOwnBase() {
-		key, value, want := "entry", string(o.Entry), "max"
-		if o.Entry == EnterMax {
-			key, value, want = "entry_until", string(o.EntryUntil), "replay or report"
-		}
-		check(o.PriorityBase != BaseGradNorm, key, value,
-			"%s with priority_base gradient_norm, which is unknown before the first step", want)
-		check(o.PriorityBase != BaseAdvantage || o.Advantage.GroupRelative(), key, value,
-			"%s with priority_base advantage and advantage %s, which is unknown before the step", want, o.Advantage)
+	check("entry", o.EntryUntil == "" || o.Entry == EnterMax, "entry_until", o.EntryUntil, "no value with entry %s",
+		o.Entry)
+	if !o.takesOwnBase() {
+		return
 	}
-	check(o.PriorityEpsilon > 0 && o.PriorityEpsilon <= math.MaxFloat64, "priority_epsilon", o.PriorityEpsilon,
-		"finite and above 0")
-	check(o.PriorityExponent > 0 && o.PriorityExponent <= 100, "priority_exponent", o.PriorityExponent,
-		"above 0, at most 100: sampler uniform draws all alike")
-	check(o.AgeDecay >= minAgeDecay, "age_decay", o.AgeDecay, "%g versions or more, or inf for none", minAgeDecay)
-	check(oneOf(o.DecayOrder, BeforeExponent, AfterExponent), "decay", o.DecayOrder,
-		"before_exponent or after_exponent")
-	check(o.TargetESS >= 0 && o.TargetESS < 1, "target_ess", o.TargetESS, "0 (age_decay is fixed) or above 0 and "+
-		"below 1")
-	check(oneOf(o.Draws, Stratified, Independent), "draws", o.Draws, "stratified or independent")
-	check(oneOf(o.Entry, EnterOwn, EnterMax), "entry", o.Entry, "own or max")
+	key, value, want := "entry", string(o.Entry), "max"
 	if o.Entry == EnterMax {
-		check(oneOf(o.EntryUntil, UntilReplay, UntilRefresh, UntilReport), "entry_until", o.EntryUntil,
-			"replay, refresh or report")
-	} else {
-		check(o.EntryUntil == "", "entry_until", o.EntryUntil, "no value with entry %s", o.Entry)
+		key, value, want = "entry_until", string(o.EntryUntil), "replay or report"
 	}
-	check(*o.ImportanceBeta >= 0 && *o.ImportanceBeta <= 1, "importance_beta", *o.ImportanceBeta, "0 to 1")
-	check(*o.ImportanceAnneal >= 0 && *o.ImportanceAnneal <= math.MaxInt32, "importance_anneal", *o.ImportanceAnneal,
-		"0 (beta stays) to %d versions", math.MaxInt32)
-	check(oneOf(o.ImportanceNorm, ByBatch, ByTable), "importance_norm", o.ImportanceNorm, "batch or table")
+	check("priority_base", o.PriorityBase != BaseGradNorm, key, value,
+		"%s with priority_base gradient_norm, which is unknown before the first step", want)
+	check("priority_base advantage", o.PriorityBase != BaseAdvantage || o.Advantage.GroupRelative(), key, value,
+		"%s with priority_base advantage and advantage %s, which is unknown before the step", want, o.Advantage)
 }
 
 // takesOwnBase reports whether a rollout may need a base before any report of it.
 func (o Options) takesOwnBase() bool { return o.Entry == EnterOwn || o.EntryUntil == UntilRefresh }
-
-func oneOf[T comparable](x T, list ...T) bool { return slices.Contains(list, x) }
 
 // HalfLife returns the number of versions after which a weight has fallen to half of those of rollouts made then, at
 // age decay tau; +Inf if weights do not fall.
@@ -506,26 +489,26 @@ func sameIdentity(saved string, table Options) error {
 	return problems.Err()
 }
 
-// Division returns how a batch of the table is divided over tables that are parts of one.
-func (o Options) Division() split.Rule {
+// DrawRule returns how a batch of the table is divided over tables that are parts of one.
+func (o Options) DrawRule() parted.Rule {
 	o = o.WithDefaults()
-	rule := split.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Share: o.PositiveShare}
+	rule := parted.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Share: o.PositiveShare}
 	if o.Unit == UnitGroup {
 		rule.Unit = o.GroupSize
 	}
 	switch o.Sampler {
 	case LIFO, FIFO:
-		rule.Kind = split.Queue
+		rule.Kind = parted.Queue
 	case Uniform:
-		rule.Kind = split.Replaced
+		rule.Kind = parted.Replaced
 	case Epoch:
-		rule.Kind = split.Epoch
+		rule.Kind = parted.Epoch
 	case Unseen, LeastUsed:
-		rule.Kind = split.UnusedFirst
+		rule.Kind = parted.UnusedFirst
 	case Prioritized:
-		rule.Kind = split.Stratified
+		rule.Kind = parted.Stratified
 		if o.Draws == Independent {
-			rule.Kind = split.ByMass
+			rule.Kind = parted.ByMass
 		}
 	}
 	return rule

@@ -324,7 +324,7 @@ func (o *Options) withEpsilon(x float64) float64 { return min(x+o.PriorityEpsilo
 
 // learnsBase reports whether a trainer's feedback gives bases of this kind.
 func (o *Options) learnsBase() bool {
-	return oneOf(o.PriorityBase, BaseAdvantage, BaseTDError, BaseGradNorm)
+	return o.PriorityBase == BaseAdvantage || o.PriorityBase == BaseTDError || o.PriorityBase == BaseGradNorm
 }
 
 // reportedBase returns the base that feedback gives, without epsilon.

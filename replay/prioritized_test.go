@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -526,6 +527,7 @@ func addedBytes(p *prioritized) int {
 
 // The sum of capacities is held against what the runtime measures, so that nothing is left out of it.
 func TestPrioritizedSamplerNeedsAtMost40BytesPerRollout(t *testing.T) {
+	tests.Long(t)
 	for _, normalisation := range []Norm{ByBatch, ByTable} {
 		for _, n := range []int{50_000, 200_001} {
 			o := prioritizedOptions()
@@ -684,6 +686,7 @@ func TestWhatWasMeasuredLongAgoCountsLess(t *testing.T) {
 }
 
 func TestAnAutomaticAgeDecayStaysInItsRange(t *testing.T) {
+	tests.OneGoroutine(t)
 	p := prioritizedOptions()
 	masses := []ageMass{{0, 0}, {1000, 0}}
 	for target, want := range map[float64]float64{0.99999999: minAutoDecay, 1e-9: greatestAutoDecay} {
@@ -711,6 +714,7 @@ func TestAnAutomaticAgeDecayStaysInItsRange(t *testing.T) {
 // Where the ESS falls as exp(-age/c), the age decay ends where a batch has the target, however bases are spread; from
 // above and from below, over shards too.
 func TestAnAutomaticAgeDecayHoldsTheTarget(t *testing.T) {
+	tests.OneGoroutine(t)
 	for _, start := range []float64{5, 1e5} {
 		p := prioritizedOptions()
 		p.AgeDecay, p.TargetESS = Versions(start), 0.8

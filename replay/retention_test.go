@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -89,8 +89,8 @@ func TestAnEmptyReservedPartLeavesTheBatchToTheSampler(t *testing.T) {
 	if err != nil || len(b.Draws) != 3 {
 		t.Errorf("got %v, %v, want 3 draws", b, err)
 	}
-	_, err = split.Divide(rollout.Stream(1, "test", 0), table.Options().Division(),
-		[]split.Totals{{Units: 3}, {Units: 3}}, 3, 0)
+	_, err = parted.Divide(rollout.Stream(1, "test", 0), table.Options().DrawRule(),
+		[]parted.Totals{{Units: 3}, {Units: 3}}, 3, 0)
 	if !errors.Is(err, rollout.ErrInvalid) {
 		t.Errorf("a draw over parts gave %v, want it refused", err)
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// ServiceView is what a service needs of a table beyond [Buffer]: insertions that are safe to repeat, leases that start
+// ServiceView is what a service needs of a table beyond its methods: insertions that are safe to repeat, leases that start
 // when a batch is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
 type ServiceView struct{ table *Table }
 
@@ -124,12 +124,12 @@ func (v ServiceView) NextExpiry(shard int) (time.Time, bool) {
 }
 
 // Totals returns what a shard, which the table must have, adds to a draw over several tables.
-func (v ServiceView) Totals(shard int) split.Totals {
+func (v ServiceView) Totals(shard int) parted.Totals {
 	s := v.table.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expireLeases()
-	t := split.Totals{Version: s.version, Units: s.sampler.size(), Fresh: s.fresh.Waiting.Len}
+	t := parted.Totals{Version: s.version, Units: s.sampler.size(), Fresh: s.fresh.Waiting.Len}
 	switch d := s.sampler.(type) {
 	case *epoch:
 		t.EpochLeft = d.slotSet.ready

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -333,6 +334,7 @@ func (w weighted) run(lean float64, seed uint64) []int {
 
 // Invariant 4.
 func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinition(t *testing.T) {
+	tests.OneGoroutine(t)
 	for name, c := range map[string]struct {
 		weighted
 		critical float64
@@ -367,6 +369,7 @@ func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinition(t *testing.T
 
 // Invariant 4, after 10,000 random operations.
 func TestPrioritizedSamplersDrawWithTheProbabilitiesOfTheDefinitionAfterRandomOperations(t *testing.T) {
+	tests.OneGoroutine(t)
 	for _, spread := range []Draws{Independent, Stratified} {
 		for _, group := range []int{0, 4} {
 			t.Run(fmt.Sprint(spread, group), func(t *testing.T) {
@@ -439,6 +442,7 @@ func defined(t *testing.T, table *Table, random *rand.Rand, n int) (cells map[ro
 
 // Invariant 4: of a batch in which units are exhausted, the reported probability is conditional on that.
 func TestPrioritizedDrawsAfterAnExhaustionFallOnTheOthersWithTheirShares(t *testing.T) {
+	tests.OneGoroutine(t)
 	p := prioritizedOptions()
 	p.PriorityBase, p.Draws, p.PriorityExponent = BaseReward, Independent, 1
 	table := mustNew(t, withPriorities(p, Options{Capacity: 4, MaxUses: 1, Seed: 5}))
@@ -473,6 +477,7 @@ func TestPrioritizedDrawsAfterAnExhaustionFallOnTheOthersWithTheirShares(t *test
 
 // Invariant 4: of those used equally little, each is drawn as often.
 func TestTheLeastUsedAreDrawnWithEqualProbabilityAfterRandomOperations(t *testing.T) {
+	tests.OneGoroutine(t)
 	t.Parallel()
 	table := mustNew(t, Options{Capacity: 64, Sampler: LeastUsed, MaxStaleness: 50, Seed: 13})
 	churn(t, table, rollout.Stream(13, "churn", 0), 10_000)

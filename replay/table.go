@@ -9,25 +9,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Buffer is what workers and trainers use of a table: in this process (*Table) or in a service (*client.Table). Its
-// methods may be called concurrently.
-type Buffer interface {
-	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
-	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
-	Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
-	Acknowledge(ctx context.Context, batches ...rollout.BatchID) error
-	Release(ctx context.Context, batches ...rollout.BatchID) error
-	Report(ctx context.Context, feedback ...rollout.Feedback) error
-	Update(ctx context.Context, ids []rollout.ID, priorities []float64) error
-	Advance(ctx context.Context, v rollout.Version) error
-	Rewind(ctx context.Context, v rollout.Version) error
-	Len(ctx context.Context) (int, error)
-	Stats(ctx context.Context) (rollout.Stats, error)
-}
-
-var _ Buffer = (*Table)(nil)
-
-// Table keeps rollouts and hands out batches of them. Its methods may be called concurrently.
+// Table keeps rollouts and hands out batches of them. Its methods may be called concurrently. Those with a context are
+// also those of a table in a service (*client.Table, *client.PartedTable): whoever uses either declares which of them.
 //
 // Lock order: Table.mu, then shard.mu in ascending order of shards. Insertions and version changes hold Table.mu
 // throughout; drawing and settling take only their shard's.

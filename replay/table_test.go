@@ -549,7 +549,7 @@ func TestAttackReturnsThatAreOutOfBoundsAreRefused(t *testing.T) {
 func TestStepReturnsAreOfSteps(t *testing.T) {
 	for want, o := range map[string]Options{
 		"step_returns: 2: want 0 with unit rollout": {StepReturns: 2},
-		"step_returns: -2: want turns, 0 for the turn's own reward, or -1 to the end of the episode": {StepReturns: -2,
+		"step_returns: -2: want -1 to 2147483647": {StepReturns: -2,
 			Unit: UnitStep},
 		"step_discount: 1.5: want above 0, at most 1": {StepReturns: 1,
 			StepDiscount: 1.5, Unit: UnitStep},

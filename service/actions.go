@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -14,9 +15,11 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
+	"github.com/reprise-rl/reprise/internal/settings"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -129,7 +132,7 @@ func (s *Service) DoAction(a *flight.Action, stream flight.FlightService_DoActio
 func (s *Service) createTable(ctx context.Context, c *call, body []byte) (any, error) {
 	var w wire.Table
 	if err := decodeJSON("body", body, &w); err != nil {
-		return nil, err
+		return nil, definitionError(body, err)
 	}
 	if err := s.authorize(ctx, w.Name, toWrite); err != nil {
 		return nil, err
@@ -140,6 +143,17 @@ func (s *Service) createTable(ctx context.Context, c *call, body []byte) (any, e
 	}
 	c.uses(t.Name)
 	return info(ctx, t, nil)
+}
+
+// definitionError returns all that is wrong with a definition that could not be read.
+func definitionError(body []byte, err error) error {
+	var w wire.Table
+	read := settings.Reader{}.JSON(body, &w)
+	if !errors.As(read, new(*option.Error)) || wire.CodeOf(err) != wire.Invalid {
+		return err
+	}
+	_, err = define(w, read)
+	return err
 }
 
 func (s *Service) dropTable(ctx context.Context, _ *call, body []byte) (any, error) {

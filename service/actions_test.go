@@ -84,6 +84,27 @@ func TestEveryProblemOfADefinitionIsReportedAtOnce(t *testing.T) {
 		"group_size: -1", "priority_base: nothing",
 		"importance_beta: 2", "draws: odd", "limiter.error_buffer: 1", "samples_per_insert "+
 			"8", "gate.rollouts_per_update: 0", "prompts.fraction: 2", "y")
+	for body, want := range map[string]string{
+		`{"name": "a", "capacity": "x", "samplr": "lifo", "positive_share": 2}`: `table "a": capacity: "x": want a whole ` +
+			`number; samplr: unknown key: want sampler; positive_share: 2: want 0 to 1`,
+		`{"name": "a", "capacity": 7.5, "min_size": 9, "group_size": 9, "gate": {"rollouts_per_update": 1}}`: `table "a": ` +
+			`capacity: 7.5: want a whole number`,
+		`{"name": "a", "limiter": {"samples_per_insert": "x", "error_bufer": 2}, "shards": 0.5, "capacity": 7}`: `table ` +
+			`"a": limiter.error_bufer: unknown key: want limiter.error_buffer; limiter.samples_per_insert: "x": want a ` +
+			`number; shards: 0.5: want a whole number`,
+		`{"name": "a", "columns": [{"name": "x_a", "typ": "int8"}, {"nam": "x_b", "type": "int7"}]}`: `table "a": ` +
+			`columns[0].typ: unknown key: want columns[0].type; columns[1].nam: unknown key: want columns[1].name; `,
+		`{"name": "a", "max_stalenes": 3}`:             `table "a": max_stalenes: unknown key: want max_staleness`,
+		`{"name": "a", "prompts": 3, "colour": "red"}`: `table "a": colour: unknown key: want one of name, capacity, `,
+		`{"name": "a", "sampler": 3, "max_uses": 99999999999999999999}`: `table "a": max_uses: 1e+20: want a smaller ` +
+			`number; sampler: 3: want lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized`,
+	} {
+		_, err := try[any](v, wire.CreateTable, json.RawMessage(body))
+		checkRefusal(t, err, wire.Invalid, want)
+		if strings.Contains(err.Error(), want+"; ") {
+			t.Errorf("%q tells more than %q", err, want)
+		}
+	}
 	for _, c := range []struct {
 		w    wire.Table
 		want string

@@ -98,8 +98,9 @@ func TestADictionaryDoesNotHoldUpItsOwnBatches(t *testing.T) {
 
 // The memory of answers that are not read stays taken, and who reads nothing is disconnected.
 func TestAttackAnswersThatAreNotRead(t *testing.T) {
+	t.Parallel()
 	many := rows(t, alone(20_000, 0)...) // their ids take more than a client receives unasked
-	defer many.Release()
+	t.Cleanup(many.Release)
 	for _, c := range []struct {
 		name string
 		data bool
@@ -121,6 +122,7 @@ func TestAttackAnswersThatAreNotRead(t *testing.T) {
 			return v, p
 		}
 		t.Run(c.name+", held", func(t *testing.T) {
+			t.Parallel()
 			v, p := unread(t, Options{})
 			v.await("a part of the answer is sent", func(TableView) bool {
 				return slices.ContainsFunc(v.service.Observe().Connections,
@@ -135,12 +137,14 @@ func TestAttackAnswersThatAreNotRead(t *testing.T) {
 			v.memoryIsFree()
 		})
 		t.Run(c.name+", for long", func(t *testing.T) {
+			t.Parallel()
 			v, _ := unread(t, Options{SendTimeout: time.Second})
 			v.await("it was disconnected", func(TableView) bool { return v.service.Observe().SlowReaders == 1 })
 			v.memoryIsFree()
 			v.await("no request is in flight", func(TableView) bool { return v.service.requests.inFlight() == 0 })
 		})
 		t.Run(c.name+", at a stop", func(t *testing.T) {
+			t.Parallel()
 			v, _ := unread(t, Options{})
 			v.await("a batch is inserted", func(o TableView) bool { return o.Stats.Inserted == 20_000 })
 			ended, cancel := context.WithCancel(t.Context())

@@ -16,6 +16,7 @@ import (
 )
 
 func TestAttackTwoServicesOnOneFolderAreRefused(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	first := serve(t, Options{Data: data})
 	_, err := New(Options{Data: data, Logger: quiet()})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"reflect"
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reprise-rl/reprise/internal/settings"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -168,7 +169,7 @@ func decodeJSON[T any](place string, text []byte, into *T) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return jsonError(place, err, reflect.TypeFor[T]())
+		return jsonError(place, text, err, into)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return wire.Errorf(wire.Invalid, "%s: more than one JSON value: want one object", place)
@@ -176,43 +177,19 @@ func decodeJSON[T any](place string, text []byte, into *T) error {
 	return nil
 }
 
-func jsonError(place string, err error, of reflect.Type) error {
-	var mistyped *json.UnmarshalTypeError
+// jsonError describes what a request that was not decoded has wrong, all of it.
+func jsonError[T any](place string, text []byte, err error, into *T) error {
+	fields := fieldNames(reflect.TypeFor[T]())
 	var broken *json.SyntaxError
-	switch {
-	case errors.As(err, &mistyped) && mistyped.Field != "":
-		return wire.Errorf(wire.Invalid, "%s: %s: %s: want %s", place, mistyped.Field, mistyped.Value,
-			kindName(mistyped.Type))
-	case errors.As(err, &mistyped):
-		return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", place, mistyped.Value,
-			fieldNames(of))
-	case errors.As(err, &broken):
+	if errors.As(err, &broken) {
 		return wire.Errorf(wire.Invalid, "%s: no JSON at byte %d (%s): want an object with the fields %s", place,
-			broken.Offset, err, fieldNames(of))
+			broken.Offset, err, fields)
 	}
-	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return wire.Errorf(wire.Invalid, "%s: %s: unknown field: want fields among %s", place, name, fieldNames(of))
+	var p option.Problems
+	if p.Add(settings.Reader{}.JSON(text, into)); p.Err() != nil && errors.As(p.Err(), new(*option.Error)) {
+		return wire.Errorf(wire.Invalid, "%s: %s", place, p.Line())
 	}
-	return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", place, err, fieldNames(of))
-}
-
-// kindName returns a type in words.
-func kindName(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return fmt.Sprintf("a whole number of %d bits", t.Bits())
-	case reflect.Uint64, reflect.Uint32, reflect.Uint:
-		return "a whole number, 0 or more"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.String:
-		return "a string"
-	case reflect.Slice:
-		return "a list"
-	}
-	return "an object"
+	return wire.Errorf(wire.Invalid, "%s: %s: want an object with the fields %s", place, err, fields)
 }
 
 // fieldNames lists the JSON fields of a struct.

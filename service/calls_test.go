@@ -28,7 +28,7 @@ func (v *served) large(table string) {
 
 func TestAReaderThatTakesNothingIsDisconnectedAndItsBatchGoesBack(t *testing.T) {
 	t.Parallel()
-	v := serve(t, Options{SendTimeout: 2 * time.Second})
+	v := serve(t, Options{SendTimeout: time.Second})
 	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
 	v.large("q")
 	idle := v.dial()
@@ -55,7 +55,7 @@ func TestAReaderThatTakesNothingIsDisconnectedAndItsBatchGoesBack(t *testing.T) 
 
 func TestAStreamWhoseReaderTakesNothingIsDisconnectedAndFreed(t *testing.T) {
 	t.Parallel()
-	v := serve(t, Options{SendTimeout: 2 * time.Second})
+	v := serve(t, Options{SendTimeout: time.Second})
 	v.create(wire.Table{Name: "a"})
 	v.large("a")
 	x := v.exchanger(v.dial(), "a")

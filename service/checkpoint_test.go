@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
@@ -152,14 +153,11 @@ func TestACheckpointIsRefusedWithTheReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at := range whole { // no byte may be changed, and none left out
+	for at := 0; at < len(whole); at += tests.Count(5, 53) { // no byte may be changed, and none left out
 		bad := slices.Clone(whole)
 		bad[at] ^= 0x10
-		if at%17 == 0 {
+		if at%3 == 0 {
 			bad = whole[:at]
-		}
-		if at%7 != 0 && at%17 != 0 {
-			continue
 		}
 		if err := os.WriteFile(file, bad, 0o600); err != nil {
 			t.Fatal(err)

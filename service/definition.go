@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -21,15 +20,15 @@ type definition struct {
 }
 
 // define checks the definition of a new table and fills in its defaults. It reports every problem at once, each with
-// its key, under code wire.Invalid.
-func define(w wire.Table) (*definition, error) {
-	problems := checkProgress(w)
-	problems.Check(len(w.Columns) <= maxColumns, "columns", len(w.Columns), "at most %d", maxColumns)
-	for i, c := range w.Columns {
-		problems.Check(len(c.Type) <= maxTypeText, fmt.Sprintf("columns[%d].type", i),
-			fmt.Sprintf("%d characters", len(c.Type)), "at most %d", maxTypeText)
+// its key, under code wire.Invalid; read has those of reading it.
+func define(w wire.Table, read ...error) (*definition, error) {
+	var p option.Problems
+	p.Add(read...)
+	checkNew(&p, w)
+	if len(p) > 0 {
+		return nil, wire.Errorf(wire.Invalid, "table %q: %s", w.Name, p.Line())
 	}
-	return complete(w, problems)
+	return complete(w)
 }
 
 // Bounds of the columns of the user's own: each batch has a part for each of them, and for each field of their types.
@@ -38,40 +37,66 @@ const (
 	maxTypeText = 4096 // characters
 )
 
-// complete fills in a definition's defaults. Definitions of journals may have what [define] refuses today.
-func complete(w wire.Table, problems option.Problems) (*definition, error) {
-	d := &definition{Table: w}
-	problems.Add(wire.CheckName(w.Name), w.Options.Validate())
+// checkNew adds the problems of the definition of a new table.
+func checkNew(p *option.Problems, w wire.Table) {
+	checkKept(p, w)
+	p.Check(len(w.Columns) <= maxColumns, "columns", len(w.Columns), "at most %d", maxColumns)
+	for i, c := range w.Columns {
+		p.Check(len(c.Type) <= maxTypeText, fmt.Sprintf("columns[%d].type", i),
+			fmt.Sprintf("%d characters", len(c.Type)), "at most %d", maxTypeText)
+	}
+	if len(*p) == 0 {
+		p.Add(checkProgress(w)...)
+	}
+}
+
+// checkKept adds the problems of any definition, those of journals included, which may have what [checkNew] refuses
+// today.
+func checkKept(p *option.Problems, w wire.Table) {
+	wire.AddName(p, w.Name)
+	p.AddNew(w.Options.Validate())
 	if w.Limiter != nil {
-		problems.Add(checkLimiter(*w.Limiter, w.GroupSize)...)
+		checkLimiter(p, *w.Limiter, w.GroupSize)
 	}
 	if w.Gate != nil {
-		problems.Add(checkGate(*w.Gate)...)
+		p.In("gate", func(p *option.Problems) { p.CheckFields(*w.Gate, nil) })
 	}
 	if w.Prompts != nil {
-		filled := w.Prompts.WithDefaults()
-		if w.Prompts.Fraction == 0 {
-			filled = prompts.Defaults()
-		}
-		d.Prompts = &filled
-		problems.Add(option.Under("prompts", d.Prompts.Validate()))
+		p.AddNew(option.Under("prompts", promptOptions(w).Validate()))
 	}
+	wire.AddColumns(p, w.Columns)
+}
+
+// promptOptions returns the options of a definition that has prompt replay.
+func promptOptions(w wire.Table) prompts.Options {
+	if w.Prompts.Fraction == 0 {
+		return prompts.Defaults()
+	}
+	return w.Prompts.WithDefaults()
+}
+
+// complete fills in a definition's defaults.
+func complete(w wire.Table) (*definition, error) {
+	var p option.Problems
+	if checkKept(&p, w); len(p) > 0 {
+		return nil, wire.Errorf(wire.Invalid, "table %q: %s", w.Name, p.Line())
+	}
+	d := &definition{Table: w}
 	var err error
-	if d.fields, err = wire.ExtraFields(w.Columns); err != nil {
-		problems.Add(err)
-	} else if d.schema, err = wire.SampleSchema(nil, d.fields...); err != nil {
-		problems.Add(err)
+	if d.fields, err = wire.ExtraFields(w.Columns); err == nil {
+		d.schema, err = wire.SampleSchema(nil, d.fields...)
 	}
-	if len(problems) > 0 {
-		return nil, wire.Errorf(wire.Invalid, "table %q: %s", w.Name,
-			strings.ReplaceAll(problems.Err().Error(), "\n", "; "))
+	if err != nil {
+		return nil, fmt.Errorf("table %q: %w", w.Name, err)
 	}
 	d.Options = w.Options.WithDefaults()
 	d.Clock = nil // the service's own
-	if w.Gate != nil && w.Gate.GrantSeconds == 0 {
-		gate := *w.Gate
-		gate.GrantSeconds = defaultGrantTime.Seconds()
-		d.Gate = &gate
+	if w.Prompts != nil {
+		d.Prompts = new(promptOptions(w))
+	}
+	if w.Gate != nil {
+		d.Gate = new(*w.Gate)
+		option.Fill(d.Gate)
 	}
 	if len(w.Columns) == 0 {
 		d.Columns = nil
@@ -90,7 +115,7 @@ func readDefinition(text []byte) (*definition, error) {
 	if err := decoder.Decode(&w); err != nil {
 		return nil, fmt.Errorf("reading a table's definition: %w", err)
 	}
-	return complete(w, nil)
+	return complete(w)
 }
 
 // differences describes every key in which a definition differs from the table's, both with defaults filled in.

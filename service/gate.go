@@ -11,7 +11,6 @@ import (
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/sealed"
 	"github.com/reprise-rl/reprise/rollout"
-	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -67,20 +66,6 @@ func newGate(limit *wire.Gate, count gateCount, first uint64) *gate {
 	}
 	return g
 }
-
-// checkGate returns the problems of a gate.
-func checkGate(l wire.Gate) (p option.Problems) {
-	p.Check(l.RolloutsPerUpdate > 0 && l.RolloutsPerUpdate <= math.MaxInt32, "gate.rollouts_per_update",
-		l.RolloutsPerUpdate, "the new rollouts that one update takes, above 0")
-	p.Check(l.MaxStaleness >= 0 &&
-		l.MaxStaleness <= math.MaxInt32, "gate.max_staleness", l.MaxStaleness, "versions, 0 or more")
-	p.Check(l.GrantSeconds >= 0 && l.GrantSeconds <= maxSeconds, "gate.grant_seconds", l.GrantSeconds, "0 (%v) to "+
-		"%v", defaultGrantTime.Seconds(), maxSeconds)
-	return p
-}
-
-// maxSeconds bounds every time in a definition: a year.
-const maxSeconds = 366 * 24 * 3600
 
 // Start grants up to groups of a size, with the table at version v and room for the given rollouts (math.MaxInt64:
 // unbounded). The grant's number is 0 if it grants none. An error wraps rollout.ErrInvalid, or rollout.ErrFull if too

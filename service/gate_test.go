@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -153,7 +154,9 @@ func TestTheGateRefusesWhatItCanNeverGrant(t *testing.T) {
 		{wire.Gate{RolloutsPerUpdate: 1, GrantSeconds: -1}, "gate.grant_seconds: -1"},
 		{wire.Gate{RolloutsPerUpdate: math.Inf(1)}, "gate.rollouts_per_update: +Inf"},
 	} {
-		if problems := checkGate(c.gate); len(problems) != 1 || !strings.Contains(problems[0].Error(), c.want) {
+		var problems option.Problems
+		checkKept(&problems, wire.Table{Name: "a", Gate: &c.gate})
+		if len(problems) != 1 || !strings.Contains(problems[0].Error(), c.want) {
 			t.Errorf("%+v: %v", c.gate, problems)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
@@ -79,6 +80,7 @@ func TestAttackAPanicEndsTheCallAndNotTheProcess(t *testing.T) {
 
 // An update looks for each rollout in each of 65,536 shards, which takes a minute for as many as this.
 func TestAttackAStopCutsOffWhateverIsRunning(t *testing.T) {
+	tests.LongShared(t)
 	w := wire.Table{Name: "t", Options: replay.Options{Sampler: "prioritized", Shards: 65536, Capacity: 65536}}
 	gone := make([]uint64, 400_000)
 	for i := range gone {

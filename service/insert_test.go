@@ -221,7 +221,7 @@ func TestAStreamIsRefusedBeforeItInserts(t *testing.T) {
 		{"two names", path("a", "b"), "", wire.Invalid, "descriptor"},
 		{"a command", &flight.FlightDescriptor{Type: flight.DescriptorCMD, Cmd: []byte("a")}, "", wire.Invalid,
 			"descriptor"},
-		{"an unknown field", path("a"), `{"batch": "x"}`, wire.Invalid, `"batch"`},
+		{"an unknown field", path("a"), `{"batch": "x"}`, wire.Invalid, "batch: unknown key"},
 		{"no JSON", path("a"), `{"batch_id"`, wire.Invalid, "batch_id, group_size"},
 		{"another type", path("a"), `{"group_size": "4"}`, wire.Invalid, "group_size"},
 		{"two values", path("a"), `{} {}`, wire.Invalid, "one object"},

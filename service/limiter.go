@@ -3,7 +3,6 @@ package service
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/reprise-rl/reprise/replay"
@@ -40,18 +39,13 @@ func newLimiter(l wire.Limiter, minSize int) *limiter {
 	return &limiter{ratio: l.SamplesPerInsert, buffer: l.ErrorBuffer, minSize: minSize}
 }
 
-// checkLimiter returns the problems of a limiter for a table whose groups have a size, 0 if they differ.
-func checkLimiter(l wire.Limiter, groupSize int) (p option.Problems) {
-	p.Check(l.SamplesPerInsert > 0 && l.SamplesPerInsert <= math.MaxInt32, "limiter.samples_per_insert",
-		l.SamplesPerInsert, "draws per inserted rollout, above 0")
-	if len(p) > 0 {
-		return p
-	}
+// checkLimiter adds the problems of a limiter for a table whose groups have a size, 0 if they differ.
+func checkLimiter(p *option.Problems, l wire.Limiter, groupSize int) {
+	p.In("limiter", func(p *option.Problems) { p.CheckFields(l, nil) })
 	least := max(1, l.SamplesPerInsert*float64(max(groupSize, 1)))
-	p.Check(l.ErrorBuffer >= least && l.ErrorBuffer <= math.MaxInt64/4, "limiter.error_buffer", l.ErrorBuffer,
+	p.CheckWith("limiter.samples_per_insert", l.ErrorBuffer >= least, "limiter.error_buffer", l.ErrorBuffer,
 		"at least %v draws, by which the smallest insertion moves the balance with samples_per_insert %v, and at "+
 			"least a batch", least, l.SamplesPerInsert)
-	return p
 }
 
 // bounds returns the lower and the upper bound of the balance.

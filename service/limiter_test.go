@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -149,12 +150,14 @@ func TestALimiterWithoutRoomForOneInsertionIsRefused(t *testing.T) {
 		{wire.Limiter{SamplesPerInsert: math.NaN(), ErrorBuffer: 5}, 0, "samples_per_insert"},
 		{wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: math.Inf(1)}, 0, "error_buffer"},
 	} {
-		problems := checkLimiter(c.limiter, c.group)
+		var problems option.Problems
+		checkLimiter(&problems, c.limiter, c.group)
 		if len(problems) != 1 || !strings.Contains(problems[0].Error(), c.want) {
 			t.Errorf("%+v with groups of %d: %v, want %q", c.limiter, c.group, problems, c.want)
 		}
 	}
-	if problems := checkLimiter(wire.Limiter{SamplesPerInsert: 4, ErrorBuffer: 32}, 8); len(problems) > 0 {
+	var problems option.Problems
+	if checkLimiter(&problems, wire.Limiter{SamplesPerInsert: 4, ErrorBuffer: 32}, 8); len(problems) > 0 {
 		t.Error(problems)
 	}
 }

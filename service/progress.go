@@ -32,11 +32,10 @@ type progress struct {
 //
 // A batch larger than the smallest may still be too large: see [table.neverFilled].
 func checkProgress(w wire.Table) (p option.Problems) {
-	w.Options = w.Options.WithDefaults()
-	if w.Options.Validate() != nil || w.Limiter != nil && len(checkLimiter(*w.Limiter, w.GroupSize)) > 0 ||
-		w.Gate != nil && len(checkGate(*w.Gate)) > 0 {
+	if checkKept(&p, w); len(p) > 0 {
 		return nil
 	}
+	w.Options = w.Options.WithDefaults()
 	g := progress{Table: w, shards: w.Shards, share: w.Capacity / w.Shards, group: max(w.GroupSize, 1), least: 1,
 		uses: math.Inf(1)}
 	switch {

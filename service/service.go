@@ -62,28 +62,22 @@ import (
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
 
-// Defaults of Options.
+// Defaults of Options where the memory has room for them.
 const (
-	DefaultMaxMessageBytes  = 256 << 20
-	DefaultMaxInFlightBytes = 1 << 30
-	DefaultMaxOutgoingBytes = 1 << 30
-	DefaultSendTimeout      = time.Minute
-	DefaultMaxStreams       = 1024
-	DefaultMaxTables        = 1000
-	DefaultMaxConnections   = 1024
-	DefaultMaxCheckpoints   = 8
-	DefaultDiskReserveBytes = 64 << 20
-	DefaultScrubInterval    = 24 * time.Hour
-	DefaultMaxWaiting       = 16384
+	defaultMaxMessageBytes  = 256 << 20
+	defaultMaxInFlightBytes = 1 << 30
+	defaultMaxOutgoingBytes = 1 << 30
+	defaultMaxConnections   = 1024
 )
 
 // Options configure a service. The zero value is a service without tables that keeps nothing.
 type Options struct {
 	// folder of journals and checkpoints [none: nothing is durable]
 	Data string `yaml:"data" json:"data"`
-	// what an acknowledged insertion survives: always, interval or off [always]
-	Sync     journal.Sync  `yaml:"sync" json:"sync"`
-	Interval time.Duration `yaml:"interval" json:"interval"` // between transactions with sync interval [1s]
+	// what an acknowledged insertion survives
+	Sync journal.Sync `yaml:"sync" json:"sync" default:"always"`
+	// between transactions with sync interval [1s]
+	Interval time.Duration `yaml:"interval" json:"interval" range:"[0, inf)"`
 
 	// Bounds of memory, in bytes. What does not fit waits or is refused; a caller or a table gets a part only.
 
@@ -91,32 +85,36 @@ type Options struct {
 	// [3/4 of the memory that the process may use]
 	MemoryBytes int64 `yaml:"memory_bytes" json:"memory_bytes"`
 	// bytes of one message, also after decompression [256 MiB, at most 1/4 of max_in_flight_bytes]
-	MaxMessageBytes int64 `yaml:"max_message_bytes" json:"max_message_bytes"`
+	MaxMessageBytes int64 `yaml:"max_message_bytes" json:"max_message_bytes" range:"[1024, 2147483647]"`
 	// bytes of insertions in memory; more wait [1 GiB, at most 1/8 of memory_bytes]
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" json:"max_in_flight_bytes"`
 	// bytes of packed batches not yet written out; more wait [1 GiB, at most 1/8 of memory_bytes]
-	MaxOutgoingBytes int64 `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes"`
+	MaxOutgoingBytes int64 `yaml:"max_outgoing_bytes" json:"max_outgoing_bytes" range:"[1048576, inf)"`
 
-	// disconnect a reader that takes nothing for this long [1m]
-	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout"`
-	MaxStreams  uint32        `yaml:"max_streams" json:"max_streams"` // calls at once on one connection [1024]
+	// disconnect a reader that takes nothing for this long
+	SendTimeout time.Duration `yaml:"send_timeout" json:"send_timeout" default:"1m" range:"(0, inf)"`
+	// calls at once on one connection
+	MaxStreams uint32 `yaml:"max_streams" json:"max_streams" default:"1024"`
 	// connections at once; unused and idle ones make room [1024, at most 1/16 of memory_bytes at 768 KiB each]
-	MaxConnections int          `yaml:"max_connections" json:"max_connections"`
-	MaxWaiting     int          `yaml:"max_waiting" json:"max_waiting"` // requests that may wait for a table [16384]
-	MaxTables      int          `yaml:"max_tables" json:"max_tables"`   // tables that clients may create [1000]
-	Tables         []wire.Table `yaml:"tables" json:"tables"`           // created at the start unless they exist [none]
+	MaxConnections int `yaml:"max_connections" json:"max_connections" range:"[1, inf)"`
+	// requests that may wait for a table
+	MaxWaiting int `yaml:"max_waiting" json:"max_waiting" default:"16384" range:"[1, inf)"`
+	// tables that clients may create
+	MaxTables int          `yaml:"max_tables" json:"max_tables" default:"1000" range:"[1, inf)"`
+	Tables    []wire.Table `yaml:"tables" json:"tables"` // created at the start unless they exist [none]
 
 	// Quotas of one table's checkpoints.
 
-	MaxCheckpoints int `yaml:"max_checkpoints" json:"max_checkpoints"` // checkpoints of one table [8]
-	// bytes of one table's checkpoints [none: as the disk has room]
-	MaxCheckpointBytes int64 `yaml:"max_checkpoint_bytes" json:"max_checkpoint_bytes"`
+	// checkpoints of one table
+	MaxCheckpoints int `yaml:"max_checkpoints" json:"max_checkpoints" default:"8" range:"[1, inf)"`
+	// bytes of one table's checkpoints
+	MaxCheckpointBytes int64 `yaml:"max_checkpoint_bytes" json:"max_checkpoint_bytes" default:"no limit" range:"[0, inf)"`
 
-	// bytes of the disk kept for acknowledgements and draws while it is full [64 MiB]
-	DiskReserveBytes int64 `yaml:"disk_reserve_bytes" json:"disk_reserve_bytes"`
+	// bytes of the disk kept for acknowledgements and draws while it is full
+	DiskReserveBytes int64 `yaml:"disk_reserve_bytes" json:"disk_reserve_bytes" default:"67108864" range:"[1, inf)"`
 
-	// between two readings of each journal that check all of it, in the background at 64 MiB/s [24h]
-	ScrubInterval time.Duration `yaml:"scrub_interval" json:"scrub_interval"`
+	// between two readings of each journal that check all of it, in the background at 64 MiB/s
+	ScrubInterval time.Duration `yaml:"scrub_interval" json:"scrub_interval" default:"24h" range:"(0, inf)"`
 
 	Access  Access  `yaml:"-" json:"-"` // nil: everybody may do everything
 	Cluster Cluster `yaml:"-" json:"-"` // nil: this service has all its tables, and knows no other
@@ -135,23 +133,16 @@ type Access interface {
 }
 
 func (o Options) withDefaults() Options {
-	o.Sync = cmp.Or(o.Sync, journal.Always)
+	option.Fill(&o)
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = memoryShare(limits.Memory())
 	}
-	o.MaxInFlightBytes = cmp.Or(o.MaxInFlightBytes, max(min(DefaultMaxInFlightBytes, o.MemoryBytes/inFlightShare),
+	o.MaxInFlightBytes = cmp.Or(o.MaxInFlightBytes, max(min(defaultMaxInFlightBytes, o.MemoryBytes/inFlightShare),
 		o.MaxMessageBytes))
-	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, min(DefaultMaxMessageBytes, o.MaxInFlightBytes/4))
-	o.MaxOutgoingBytes = cmp.Or(o.MaxOutgoingBytes, min(DefaultMaxOutgoingBytes, o.MemoryBytes/outgoingShare))
-	o.SendTimeout = cmp.Or(o.SendTimeout, DefaultSendTimeout)
-	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
-	o.MaxTables = cmp.Or(o.MaxTables, DefaultMaxTables)
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, min(defaultMaxMessageBytes, o.MaxInFlightBytes/4))
+	o.MaxOutgoingBytes = cmp.Or(o.MaxOutgoingBytes, min(defaultMaxOutgoingBytes, o.MemoryBytes/outgoingShare))
 	o.MaxConnections = cmp.Or(o.MaxConnections,
-		int(min(DefaultMaxConnections, max(o.MemoryBytes/connectionShare/connectionOverhead, 4))))
-	o.MaxCheckpoints = cmp.Or(o.MaxCheckpoints, DefaultMaxCheckpoints)
-	o.DiskReserveBytes = cmp.Or(o.DiskReserveBytes, DefaultDiskReserveBytes)
-	o.ScrubInterval = cmp.Or(o.ScrubInterval, DefaultScrubInterval)
-	o.MaxWaiting = cmp.Or(o.MaxWaiting, DefaultMaxWaiting)
+		int(min(defaultMaxConnections, max(o.MemoryBytes/connectionShare/connectionOverhead, 4))))
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -163,40 +154,31 @@ func (o Options) withDefaults() Options {
 
 // Validate returns every problem at once, joined; nil if there is none.
 func (o Options) Validate() error {
-	o = o.withDefaults()
 	var p option.Problems
-	p.Check(o.Sync == journal.Always || o.Sync == journal.Interval || o.Sync == journal.Off, "sync", o.Sync,
-		"always, interval or off")
-	p.Check(o.Interval >= 0, "interval", o.Interval, "0s (the default) or more")
+	o.Check(&p)
+	return p.Err()
+}
+
+// Check adds the problems of the options to those of reading them, from which some may follow.
+func (o Options) Check(p *option.Problems) {
+	o = o.withDefaults()
+	p.CheckFields(o, nil)
 	p.Check(o.MemoryBytes >= minMemory, "memory_bytes", o.MemoryBytes, "%d or more", minMemory)
-	p.Check(o.MemoryBytes < minMemory || o.tableBytes() >= o.MemoryBytes/minForTables,
+	p.CheckWith("max_in_flight_bytes max_outgoing_bytes max_connections", o.tableBytes() >= o.MemoryBytes/minForTables,
 		"memory_bytes", o.MemoryBytes, "%d more, since less than 1/%d is left for tables; or lower "+
 			"max_in_flight_bytes (%d, which counts twice), max_outgoing_bytes (%d) or max_connections (%d, of %d "+
 			"bytes each)",
 		o.MemoryBytes/minForTables-o.tableBytes(), minForTables, o.MaxInFlightBytes, o.MaxOutgoingBytes,
 		o.MaxConnections, connectionOverhead)
-	p.Check(o.MaxMessageBytes >= 1<<10 && o.MaxMessageBytes <= math.MaxInt32, "max_message_bytes", o.MaxMessageBytes,
-		"1024 to %d", math.MaxInt32)
-	p.Check(o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes,
+	p.CheckWith("max_message_bytes", o.MaxInFlightBytes >= o.MaxMessageBytes, "max_in_flight_bytes", o.MaxInFlightBytes,
 		"max_message_bytes (%d) or more", o.MaxMessageBytes)
-	p.Check(o.MaxOutgoingBytes >= 1<<20, "max_outgoing_bytes", o.MaxOutgoingBytes, "%d or more", 1<<20)
-	p.Check(o.MaxConnections > 0, "max_connections", o.MaxConnections, "1 or more")
-	p.Check(o.MaxTables > 0, "max_tables", o.MaxTables, "1 or more")
-	p.Check(o.MaxCheckpoints > 0, "max_checkpoints", o.MaxCheckpoints, "1 or more")
-	p.Check(o.MaxCheckpointBytes >= 0, "max_checkpoint_bytes", o.MaxCheckpointBytes, "0 (no limit of its own) or more")
-	p.Check(o.DiskReserveBytes > 0, "disk_reserve_bytes", o.DiskReserveBytes, "1 or more")
-	p.Check(o.ScrubInterval > 0, "scrub_interval", o.ScrubInterval, "more than 0s")
-	p.Check(o.MaxWaiting > 0, "max_waiting", o.MaxWaiting, "1 or more")
-	p.Check(o.SendTimeout > 0, "send_timeout", o.SendTimeout, "more than 0s")
 	names := make(map[string]bool)
 	for i, d := range o.Tables {
-		p.Check(!names[d.Name], fmt.Sprintf("tables[%d].name", i), d.Name, "a name that no other table has")
+		at := fmt.Sprintf("tables[%d]", i)
+		p.Check(d.Name == "" || !names[d.Name], at+".name", d.Name, "a name that no other table has")
 		names[d.Name] = true
-		if _, err := define(d); err != nil {
-			p.Add(fmt.Errorf("tables[%d]: %w", i, err))
-		}
+		p.In(at, func(p *option.Problems) { checkNew(p, d) })
 	}
-	return p.Err()
 }
 
 // Service is tables on the network. Make it with [New].

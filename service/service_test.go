@@ -422,6 +422,7 @@ func TestAStopDrainsReleasesAndFlushes(t *testing.T) {
 }
 
 func TestAStopThatRunsOutOfTimeSaysSo(t *testing.T) {
+	t.Parallel()
 	s, err := New(Options{Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

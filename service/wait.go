@@ -16,6 +16,9 @@ import (
 // noTimeout lets a request wait as long as its context.
 const noTimeout = time.Duration(math.MaxInt64)
 
+// maxSeconds bounds every time of a request: a year.
+const maxSeconds = 366 * 24 * 3600
+
 // timeoutOf reads a request's timeout_ms; nil is [noTimeout].
 func timeoutOf(ms *int64) (time.Duration, error) {
 	switch {

@@ -10,6 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // This file is about the columns that a user declares ([Column]): their types, and the bytes in which a rollout carries
@@ -24,31 +26,32 @@ const extraPrefix = "x_"
 // without a time zone), list<T>, fixed_size_list<T, 768>, struct<name: T, …> and map<K, V>; spaces are ignored. The
 // error reports every bad column.
 func ExtraFields(columns []Column) ([]arrow.Field, error) {
-	var fields []arrow.Field
-	var problems []string
+	var p option.Problems
+	fields := AddColumns(&p, columns)
+	if len(p) > 0 {
+		return nil, Errorf(Invalid, "%s", p.Line())
+	}
+	return fields, nil
+}
+
+// AddColumns is [ExtraFields] that adds what is wrong with the columns, under the keys columns[i].name and .type.
+func AddColumns(p *option.Problems, columns []Column) (fields []arrow.Field) {
 	seen := map[string]bool{}
 	for i, c := range columns {
-		at := "columns[" + strconv.Itoa(i) + "]"
-		switch {
-		case !strings.HasPrefix(c.Name, extraPrefix) || !goodName(c.Name) || len(c.Name) == len(extraPrefix):
-			problems = append(problems, fmt.Sprintf("%s.name: %q: want %s followed by letters, digits, - _ and ., at "+
-				"most %d in all",
-				at, clip(c.Name), extraPrefix, maxName))
-		case seen[c.Name]:
-			problems = append(problems, fmt.Sprintf("%s.name: %q: want each name once", at, c.Name))
-		}
+		at := "columns[" + strconv.Itoa(i) + "]."
+		good := strings.HasPrefix(c.Name, extraPrefix) && goodName(c.Name) && len(c.Name) > len(extraPrefix)
+		p.CheckWith("", good, at+"name", strconv.Quote(clip(c.Name)),
+			"%s followed by letters, digits, - _ and ., at most %d in all", extraPrefix, maxName)
+		p.CheckWith("", !good || !seen[c.Name], at+"name", strconv.Quote(c.Name), "each name once")
 		seen[c.Name] = true
 		t, err := parseType(c.Type)
 		if err != nil {
-			problems = append(problems, fmt.Sprintf("%s.%s", at, err))
+			p.Add(fmt.Errorf("%s%w", at, err))
 			continue
 		}
 		fields = append(fields, arrow.Field{Name: c.Name, Type: t, Nullable: true})
 	}
-	if len(problems) > 0 {
-		return nil, Errorf(Invalid, "%s", strings.Join(problems, "; "))
-	}
-	return fields, nil
+	return fields
 }
 
 // Bounds of types.

@@ -1,11 +1,13 @@
 package wire
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // This file is the JSON of requests and answers: tickets, bodies of actions, and the app_metadata of Flight messages.
@@ -119,7 +121,7 @@ type TotalsRequest struct {
 // Totals is what a shard adds to a draw that is divided over many services.
 type Totals struct {
 	Table string `json:"table"`
-	split.Totals
+	parted.Totals
 }
 
 // Location is where a table is: one entry, or one for each of its parts in order; in a cluster none if no node has it.
@@ -427,11 +429,18 @@ const maxName = 128
 // CheckName returns an error for a bad name of a table or a checkpoint. Names are part of file paths and Flight
 // descriptors.
 func CheckName(name string) error {
-	if !goodName(name) {
-		return Errorf(Invalid, "name: %q: want 1 to %d letters, digits, - _ and ., not beginning with a dot",
-			clip(name), maxName)
+	var p option.Problems
+	AddName(&p, name)
+	if len(p) > 0 {
+		return Errorf(Invalid, "%s", p.Line())
 	}
 	return nil
+}
+
+// AddName adds what is wrong with a name, under the key name.
+func AddName(p *option.Problems, name string) {
+	p.CheckWith("", goodName(name), "name", strconv.Quote(clip(name)), "1 to %d letters, digits, - _ and ., not "+
+		"beginning with a dot", maxName)
 }
 
 func goodName(name string) bool {

@@ -13,7 +13,8 @@ type Table struct {
 	Limiter *Limiter         `json:"limiter,omitempty"` // samples per insert [none]
 	Gate    *Gate            `json:"gate,omitempty"`    // staleness gate for generators [none]
 	Prompts *prompts.Options `json:"prompts,omitempty"` // prompt replay [none]
-	Columns []Column         `json:"columns,omitempty"` // the user's own, carried untouched [none]
+	// columns of your own, carried untouched: names that begin with x_, and types such as float32 or list<int64> [none]
+	Columns []Column `json:"columns,omitempty"`
 }
 
 // Limiter holds the draws per inserted rollout near a ratio. With d = inserted x samples_per_insert - drawn, counted
@@ -21,8 +22,9 @@ type Table struct {
 // samples wait while it would fall below samples_per_insert x min_size - error_buffer (Reverb's SampleToInsertRatio,
 // Cassirer et al. 2021). min_size is the table's. Draws that went back are not counted.
 type Limiter struct {
-	SamplesPerInsert float64 `json:"samples_per_insert"` // draws per rollout, above 0
-	ErrorBuffer      float64 `json:"error_buffer"`       // draws, at least what one batch or insertion moves d by
+	SamplesPerInsert float64 `json:"samples_per_insert" range:"(0, 2147483647]"` // draws per rollout
+	// draws that either side may run ahead, at least those of one batch or insertion
+	ErrorBuffer float64 `json:"error_buffer" range:"(0, 2e18]"`
 }
 
 // Gate bounds how many rollouts may be started, so that they are not too stale when they are drawn: at version v, (v -
@@ -30,9 +32,11 @@ type Limiter struct {
 // queue's room bounds it too.
 type Gate struct {
 	// new rollouts that one update takes: batch / replay ratio
-	RolloutsPerUpdate float64 `json:"rollouts_per_update"`
-	MaxStaleness      int     `json:"max_staleness"`           // versions, at least 0
-	GrantSeconds      float64 `json:"grant_seconds,omitempty"` // until a grant that was not used goes back [600]
+	RolloutsPerUpdate float64 `json:"rollouts_per_update" range:"(0, 2147483647]"`
+	// of the rollouts started, in versions
+	MaxStaleness int `json:"max_staleness" range:"[0, 2147483647]"`
+	// until a grant that was not used goes back, and others may start its groups
+	GrantSeconds float64 `json:"grant_seconds,omitempty" default:"600" range:"[0, 31622400]"`
 }
 
 // Column is a column of the user's own.

@@ -2,16 +2,15 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
-	"os"
 	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/reprise-rl/reprise/internal/settings"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 )
@@ -45,20 +44,6 @@ func prioritizedKeys() Table {
 	}
 }
 
-// keys are the keys of a struct as its json tags spell them, those of embedded structs included.
-func keys(t reflect.Type) (list []string) {
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous:
-			list = append(list, keys(f.Type)...)
-		case name != "-":
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
 func TestADefinitionSurvivesJSONAndYAMLWithEveryKey(t *testing.T) {
 	tables := everyKey()
 	for f, v := range reflect.ValueOf(tables[0].Options).Fields() {
@@ -85,9 +70,13 @@ func survives(t *testing.T, want Table) {
 	if err := json.Unmarshal(asJSON, &got); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("JSON: %v: got %+v, want %+v", err, got, want)
 	}
+	got = Table{}
+	if err := (settings.Reader{}).JSON(asJSON, &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("JSON, read by its keys: %v: got %+v, want %+v", err, got, want)
+	}
 	for name, text := range map[string][]byte{"JSON read as YAML": asJSON, "YAML": marshalYAML(t, want)} {
 		var got Table
-		if err := yaml.UnmarshalWithOptions(text, &got, yaml.Strict()); err != nil || !reflect.DeepEqual(got, want) {
+		if err := (settings.Reader{}).YAML(text, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v: got %+v, want %+v", name, err, got, want)
 		}
 	}
@@ -109,7 +98,7 @@ func TestADefinitionWithNoKeyGivenHasTheDefaults(t *testing.T) {
 		for name, text := range map[string]string{"JSON": `{"name": "lab", "sampler": "` + string(sampler) + `"}`,
 			"YAML": "name: lab\nsampler: " + string(sampler)} {
 			var got Table
-			err := yaml.UnmarshalWithOptions([]byte(text), &got, yaml.Strict())
+			err := settings.Reader{}.YAML([]byte(text), &got)
 			if err != nil || !reflect.DeepEqual(got, given) {
 				t.Errorf("%s: %v: got %+v", name, err, got)
 			}
@@ -127,40 +116,15 @@ func TestADefinitionWithNoKeyGivenHasTheDefaults(t *testing.T) {
 			t.Errorf("defaults written out are\n%s, read and filled in again\n%s", text, a)
 		}
 	}
-	var p prompts.Options
-	if err := yaml.Unmarshal([]byte("fraction: 0.5"), &p); err != nil ||
-		p != (prompts.Options{Fraction: 0.5, Band: 0.3, Cooldown: 5, MaxReuse: 10, MaxPrompts: 1 << 20}) {
-		t.Errorf("prompts in part: %+v, %v", p, err)
+	want := prompts.Options{Fraction: 0.5, Band: 0.3, Cooldown: 5, MaxReuse: 10, MaxPrompts: 1 << 20}
+	var read, decoded Table
+	const part = `{"name": "lab", "prompts": {"fraction": 0.5}}`
+	err := errors.Join(settings.Reader{}.YAML([]byte(part), &read), json.Unmarshal([]byte(part), &decoded))
+	if err != nil || *read.Prompts != want || *decoded.Prompts != want {
+		t.Errorf("prompts in part: %+v, %+v, %v", read.Prompts, decoded.Prompts, err)
 	}
-	if err := json.Unmarshal([]byte(`{"bands": 1}`), &p); err == nil {
+	if err := json.Unmarshal([]byte(`{"prompts": {"bands": 1}}`), &decoded); err == nil {
 		t.Error("an unknown key of prompts is ignored")
-	}
-}
-
-// The Python package spells the same keys, in the same order.
-func TestThePythonDefinitionHasTheSameKeys(t *testing.T) {
-	source, err := os.ReadFile("../python/src/reprise/definition.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for class, of := range map[string]reflect.Type{
-		"Definition": reflect.TypeFor[Table](), "Limiter": reflect.TypeFor[Limiter](), "Gate": reflect.TypeFor[Gate](),
-		"Prompts": reflect.TypeFor[prompts.Options](),
-	} {
-		_, body, found := strings.Cut(string(source), "\nclass "+class+"(_Options):\n")
-		body, _, _ = strings.Cut(body, "\n@dataclass")
-		parts := strings.SplitN(body, `"""`, 3)
-		if !found || len(parts) < 3 {
-			t.Fatalf("definition.py has no class %s with a docstring", class)
-		}
-		var got []string
-		for _, m := range regexp.MustCompile(`(?m)^    (\w+): `).FindAllStringSubmatch(parts[2], -1) {
-			got = append(got, m[1])
-		}
-		want := slices.DeleteFunc(keys(of), func(k string) bool { return k == "name" })
-		if !slices.Equal(got, want) {
-			t.Errorf("class %s has the keys\n%v, Go\n%v", class, got, want)
-		}
 	}
 }
 

@@ -60,7 +60,7 @@ func (c *command) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("--rounds: %d: want 5 or more, for an interval", c.Rounds)
 	}
 	if len(c.Packages) == 0 {
-		c.Packages = []string{"./replay/...", "./policy", "./pipeline", "./sim"}
+		c.Packages = []string{"./replay/...", "./lab/policy", "./lab/pipeline", "./lab/sim"}
 	}
 	dir, err := os.MkdirTemp("", "reprise-regress")
 	if err != nil {

@@ -82,7 +82,7 @@ const demoGroup = 4
 
 // insertFor inserts groups, numbered from first on, and returns how many and how long the slowest took.
 func insertFor(
-	ctx context.Context, to *client.PartitionedTable, first int, d time.Duration,
+	ctx context.Context, to *client.PartedTable, first int, d time.Duration,
 ) (n int, worst time.Duration, err error) {
 	for began := time.Now(); time.Since(began) < d; n++ {
 		prompt, at := fmt.Sprint(first+n), time.Now()
@@ -168,7 +168,7 @@ func (c *demoCluster) stop() {
 }
 
 // table creates a table in three parts.
-func (c *demoCluster) table(ctx context.Context) (_ *client.PartitionedTable, err error) {
+func (c *demoCluster) table(ctx context.Context) (_ *client.PartedTable, err error) {
 	o := client.AllOptions{Options: client.Options{Patience: time.Minute}, Scope: client.AllParts}
 	if c.services, err = client.DialAll(ctx, c.addresses, o); err != nil {
 		return nil, err

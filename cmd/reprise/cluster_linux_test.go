@@ -222,7 +222,7 @@ func (b *ledger) slowest() (d time.Duration) {
 }
 
 // insert inserts groups one after another until the context ends. Each is repeated until it is acknowledged.
-func (b *ledger) insert(ctx context.Context, into *client.PartitionedTable, name string) {
+func (b *ledger) insert(ctx context.Context, into *client.PartedTable, name string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		prompt, began := fmt.Sprintf("%s-%d", name, i), time.Now()
 		for {
@@ -265,7 +265,7 @@ func (b *ledger) watch(ctx context.Context, c *nodes, i int, table string) {
 
 // consume draws from a queue until the context has ended and the queue is empty, with nothing on lease: a draw whose
 // answer was lost goes back when its lease ends, after a minute.
-func (b *ledger) consume(ctx context.Context, from *client.PartitionedTable) {
+func (b *ledger) consume(ctx context.Context, from *client.PartedTable) {
 	drain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(3*time.Minute, stop) })()

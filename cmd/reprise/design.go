@@ -104,7 +104,7 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 		if r.NoPlan != nil {
 			return r.NoPlan
 		}
-		if page.Schedule, err = sim.Compare(ctx, trial, c.Sim.capacity(r, trial.Options), c.Sim.division()); err != nil {
+		if page.Schedule, err = sim.Compare(ctx, trial, c.Sim.capacity(r, trial.Options), c.Sim.inParts()); err != nil {
 			return flagErrors(err)
 		}
 	}
@@ -382,17 +382,17 @@ func (f scheduleFlags) trial(call *kong.Context) (sim.Trial, error) {
 	problems.Check(o.WeightSync == pipeline.ByGroup || o.WeightSync == pipeline.ByToken, "weight_sync", f.WeightSync,
 		"%s or %s", pipeline.ByGroup, pipeline.ByToken)
 	problems.Check(f.InFlight >= 0, "in_flight", f.InFlight, "1 update or more, or 0 for no limit")
-	problems.Add(f.division().Validate())
+	problems.Add(f.inParts().Validate())
 	problems.Check(f.Parts > 1 || f.LostUpdates == 0, "lost_updates", f.LostUpdates, "--parts of 2 or more with it")
 	return sim.Trial{Options: o, Workload: w, Rollouts: f.Rollouts}, problems.Err()
 }
 
-// division returns the zero value for one table.
-func (f scheduleFlags) division() sim.Division {
+// inParts returns the zero value for one table.
+func (f scheduleFlags) inParts() sim.InParts {
 	if f.Parts == 1 {
-		return sim.Division{}
+		return sim.InParts{}
 	}
-	return sim.Division{Parts: f.Parts, Scope: sim.Scope(f.Scope), LostEvery: f.LostEvery, LostUpdates: f.LostUpdates,
+	return sim.InParts{Parts: f.Parts, Scope: sim.Scope(f.Scope), LostEvery: f.LostEvery, LostUpdates: f.LostUpdates,
 		ForGood: f.LostForGood}
 }
 

@@ -425,8 +425,8 @@ func TestDesignRunsASchedulesPartsBesideOneTable(t *testing.T) {
 	t.Parallel()
 	d := designedBy(t, smallSchedule("--parts", "4", "--scope", "global", "--lost-every", "30", "--lost-updates", "9",
 		"--lost-for-good")[1:]...)
-	want := sim.Division{Parts: 4, Scope: sim.Global, LostEvery: 30, LostUpdates: 9, ForGood: true}
-	if s := d.Schedule; s == nil || s.Division != want || len(s.Arms) != 5 || s.Arms[4].Absence.Gone == 0 {
+	want := sim.InParts{Parts: 4, Scope: sim.Global, LostEvery: 30, LostUpdates: 9, ForGood: true}
+	if s := d.Schedule; s == nil || s.InParts != want || len(s.Arms) != 5 || s.Arms[4].Absence.Gone == 0 {
 		t.Errorf("the schedule is %+v", s)
 	}
 	fails(t, call(t, "", smallSchedule("--parts", "0", "--scope", "all", "--lost-updates", "5", "--lost-every", "5")...),

@@ -183,9 +183,9 @@ func (d *display) addBar(p *progress, name string, more ...mpb.BarOption) *mpb.B
 			beside(func(decor.Statistics) []string { return p.parts() })))...)
 }
 
-// line adds a line of text that is written anew as the bars are. There are bars.
+// line adds a line of text that is written anew as the bars are. There are bars; once they have ended, nothing is added.
 func (d *display) line(text func() string) {
-	d.bars.MustAdd(0, nil, mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return text() })))
+	_, _ = d.bars.Add(0, nil, mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return text() })))
 }
 
 // progress is how far one run has come. Its methods may be called concurrently.

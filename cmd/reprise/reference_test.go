@@ -10,13 +10,18 @@ import (
 	"github.com/reprise-rl/reprise/internal/reference"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/lab/task/catalog"
+	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/service/server"
 	"github.com/reprise-rl/reprise/wire"
 )
 
-var writeReference = flag.Bool("write-reference", false, "write docs/reference.md anew")
+var writeReference = flag.Bool("write-reference", false, "write docs/reference.md and Python's definition.py anew")
 
-const referencePath = "../../docs/reference.md"
+// Where what the code says is written.
+const (
+	referencePath = "../../docs/reference.md"
+	pythonPath    = "../../python/src/reprise/definition.py"
+)
 
 func TestReferenceListsEveryKey(t *testing.T) {
 	w := &reference.Writer{Root: "../.."}
@@ -64,20 +69,40 @@ func TestReferenceListsEveryKey(t *testing.T) {
 	w.Table(server.Config{}.WithDefaults())
 	w.Text("## Tables")
 	w.Text("A table in `tables:` of the service's file, in `--table key=value,…`, in the body of `create_table`, and " +
-		"in Python's\n`Definition`. The keys of `replay` in a run are the\n" +
-		"same, but for those that other sections of a run decide.")
+		"as Python's\nkeyword arguments. The keys of `replay` in a run are the same, but for those that other sections of " +
+		"a run decide.")
 	w.Table(wire.Table{})
 	if err := w.Err(); err != nil {
 		t.Error(err)
 	}
-	text := strings.TrimRight(w.String(), "\n") + "\n"
+	compareWith(t, referencePath, strings.TrimRight(w.String(), "\n")+"\n")
+}
+
+func TestReferenceOfPythonHasEveryKeyOfATable(t *testing.T) {
+	w := &reference.Writer{Root: "../.."}
+	w.Python(wire.Table{}, []reference.Class{
+		{Name: "Limiter", Doc: "Holds the draws per inserted rollout near a ratio: the side that runs ahead waits.",
+			Of: wire.Limiter{}},
+		{Name: "Gate", Doc: "Limits how many groups generators start, so that rollouts are not too stale when they are " +
+			"used (`Table.start`).", Of: wire.Gate{}},
+		{Name: "Prompts", Doc: "Prompt replay for the table (`Table.prompts_next`).", Of: prompts.Options{}},
+	}, map[string]string{"columns": "Mapping[str, str]"})
+	if err := w.Err(); err != nil {
+		t.Error(err)
+	}
+	compareWith(t, pythonPath, w.String())
+}
+
+// compareWith compares a file with what the code says, after writing it if that was asked for.
+func compareWith(t *testing.T, path, text string) {
+	t.Helper()
 	if *writeReference {
-		if err := os.WriteFile(referencePath, []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if there, err := os.ReadFile(referencePath); err != nil || string(there) != text {
-		t.Errorf("docs/reference.md is not what the code says (%v): run go test ./cmd/reprise -run Reference "+
-			"-write-reference", err)
+	if there, err := os.ReadFile(path); err != nil || string(there) != text {
+		t.Errorf("%s is not what the code says (%v): run go test ./cmd/reprise -run Reference -write-reference", path,
+			err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/server"
 )
@@ -99,8 +100,9 @@ func (c *serveCommand) Run(ctx context.Context) error {
 // load reads the configuration file and lets the flags override it.
 func (c *serveCommand) load() (server.Config, error) {
 	config, err := server.Read(string(c.Config))
-	if err != nil {
-		return config, fmt.Errorf("--config: %w", err)
+	var problems option.Problems
+	for _, each := range option.Each(err) {
+		problems.Add(fmt.Errorf("--config: %w", each))
 	}
 	config.Listen = cmp.Or(string(c.Listen), config.Listen)
 	config.Unix = cmp.Or(string(c.Unix), config.Unix)
@@ -124,7 +126,6 @@ func (c *serveCommand) load() (server.Config, error) {
 	}
 	config.MaxMessageBytes = cmp.Or(int64(c.MaxMessage), config.MaxMessageBytes)
 	config.StopTimeout = cmp.Or(c.StopTimeout, config.StopTimeout)
-	var problems []error
 	given := make(map[string]bool)
 	for _, text := range c.Table {
 		t, err := server.ParseTable(text)
@@ -132,14 +133,15 @@ func (c *serveCommand) load() (server.Config, error) {
 			err = fmt.Errorf("%s: another --table has that name: want one for each table", text)
 		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("--table: %w", err))
+			problems.Add(fmt.Errorf("--table: %w", err))
 			continue
 		}
 		given[t.Name] = true
 		config.SetTable(t)
 	}
 	config = config.WithDefaults()
-	return config, errors.Join(append(problems, config.Validate())...)
+	config.Check(&problems)
+	return config, problems.Err()
 }
 
 // toStdout is the ready file that stands for standard output.

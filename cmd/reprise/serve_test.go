@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -404,27 +406,40 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 		"reading the tokens file":                  {"--tokens", "nowhere"},
 		"colour: unknown key: want one of":         {"--table", "name=a,colour=red"},
 		"line 1: tabels: unknown key: want tables": {"--config", write(t, "a.yaml", "tabels: []")},
-		"line 1: kapacity: unknown key: want capacity": {"--config",
+		"line 1: tables[0].kapacity: unknown key: want tables[0].capacity": {"--config",
 			write(t, "b.yaml", "tables: [{name: a, kapacity: 4}]")},
-		"line 2: capacity: many: want a whole number": {"--config",
+		"line 2: tables[0].capacity: many: want a whole number": {"--config",
 			write(t, "c.yaml", "tables:\n- {name: a, capacity: many}")},
 		"line 1: interval: 5: want a time with its unit": {"--config", write(t, "d.yaml", "interval: 5")},
-		"line 1: 3: want a mapping":                      {"--config", write(t, "e.yaml", "tables: [3]")},
+		"line 1: tables[0]: 3: want a mapping":           {"--config", write(t, "e.yaml", "tables: [3]")},
 		"limiter: 3: want a mapping":                     {"--table", "name=a,limiter=3"},
 		`line 2: mapping key "sync" already defined`: {"--config",
 			write(t, "f.yaml", "sync: off\nsync: off")},
 		"another --table has that name": {"--table", "name=a", "--table",
 			"name=a,capacity=2"},
-		"lisen: unknown key: want listen":                            {"--config", write(t, "g.yaml", "lisen: off")},
-		"portt: unknown key: want one of those in docs/reference.md": {"--config", write(t, "h.yaml", "portt: 4")},
-		"syncc: unknown key: want sync":                              {"--config", write(t, "i.yaml", "syncc: off")},
-		"--config":                                                   {"--config", "nowhere.yaml"},
+		"lisen: unknown key: want listen":                    {"--config", write(t, "g.yaml", "lisen: off")},
+		"portt: unknown key: want one of listen, unix, http": {"--config", write(t, "h.yaml", "portt: 4")},
+		"syncc: unknown key: want sync":                      {"--config", write(t, "i.yaml", "syncc: off")},
+		"--config":                                           {"--config", "nowhere.yaml"},
 	} {
 		fails(t, call(t, "", append(base, args...)...), want)
 	}
 	if got := call(t, "", append(base, "--max-message", "much")...); got.code == 0 ||
 		!strings.Contains(got.stderr, "number of bytes") {
 		t.Errorf("a size that is none: exit code %d\n%s", got.code, got.stderr)
+	}
+	// All problems of a file and of flags at once, and none that follows from another.
+	several := call(t, "", append(base, "--stop-timeout=-1s", "--table", "name=b,samplr=lifo", "--config", write(t,
+		"several.yaml", "tables:\n- {name: a, capacity: x, min_size: 9, positive_share: 2}\n- 3\nmax_tables: 0.5\n"+
+			"intervall: 1s\ntls: {certificate: [1], key: k}\n"))...)
+	var keys []string
+	for _, match := range regexp.MustCompile(`([\w.\[\]]+): [^:\n]*: want `).FindAllStringSubmatch(several.stderr, -1) {
+		keys = append(keys, match[1])
+	}
+	slices.Sort(keys)
+	if want := []string{"intervall", "max_tables", "samplr", "stop_timeout", "tables[0].capacity",
+		"tables[0].positive_share", "tables[1]", "tls.certificate"}; !slices.Equal(keys, want) {
+		t.Errorf("problems of %v, want of %v:\n%s", keys, want, several.stderr)
 	}
 	all := call(t, "", append(base, "--sync", "sometimes", "--tls-key", "x", "--table", "name=a,capacity=-1", "--table",
 		"capacity=1")...)

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/task/tasktest"
@@ -35,6 +36,7 @@ func TestTheRewardIsTheShareOfLettersInTheirPlaces(t *testing.T) {
 }
 
 func TestAModelLearnsTheTask(t *testing.T) {
+	tests.Long(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	if _, err := train(t.Context(), dir, []string{"budget.updates=4"}); err != nil {
 		t.Fatal(err)

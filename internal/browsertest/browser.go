@@ -1,8 +1,8 @@
 // Package browsertest drives a headless Chromium in tests, by its DevTools protocol over a pipe: pages of every width,
 // light and dark, in print and without scripts, with real movements of the mouse and keys.
 //
-// [Open] gives a page to drive, [Run] what a browser prints. Both skip the test where no Chromium is installed. A
-// [Page] is for one goroutine.
+// [Open] gives a page to drive, [Run] what a browser prints. Both skip the test with -short, as a browser takes a second
+// to start, and where no Chromium is installed. A [Page] is for one goroutine.
 package browsertest
 
 import (
@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // patience ends a test whose browser does not answer.
@@ -25,6 +27,7 @@ const patience = 5 * time.Minute
 // find returns the path of a Chromium, or skips the test.
 func find(t testing.TB) string {
 	t.Helper()
+	tests.Long(t)
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path

@@ -1,18 +1,25 @@
-// Package figures makes the charts of HTML pages interactive: values on hover and by the arrow keys, arms that are
-// hidden and shown, logarithmic axes, smoothing, points as CSV, commands to copy, and all of it in the address.
+// Package figures draws the charts of HTML pages, and makes them interactive.
 //
-// A page draws its charts as SVG and is complete without scripts. Each figure carries its points as [Data], in a
-// script element of type application/json, and [Script] works on the drawing that is there. Parts of the drawing are
-// told apart by the attribute data-p: a letter of [Part] and the number of the curve, guide or mark.
+// A [Figure] describes a chart: axes, curves with their spread, bars, guides and marks; or a map of cells.
+// [Figure.Draw] makes an SVG for each size that the page needs, a legend, and the points for the page's script. A
+// drawing is complete without the script, the same for the same figure, and has its colours from the page's style
+// sheet, light and dark. [Style] has the rules of all that is drawn; it needs the variables page, panel, ink, muted,
+// rule, grid, axis and sans, and those of the curves' colours and of maps. [Meter] and [Balance] are small drawings.
 //
+// [Script] shows values on hover and by the arrow keys, hides and shows arms, makes axes logarithmic, smooths, gives
+// points as CSV, copies commands, and keeps all of it in the address. It changes the drawing that is there. Parts of
+// the drawing are told apart by the attribute data-p: the letter of a part and the number of the curve, guide or mark.
 // A page that replaces its content dispatches the event reprise:replaced on document; the script then starts again with
-// the state of the address. Packages report and service/watch share all this.
+// the state of the address.
+//
+// Text is placed by an estimate of its width, so a page may use any font.
 package figures
 
 import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"math"
 	"strconv"
 )
@@ -27,51 +34,38 @@ var Script string
 //go:embed live.js
 var Live string
 
-// Style is the style sheet of what the script adds. It needs the variables page, panel, ink, muted and rule.
+// Style is the style sheet of drawings and of what the script adds to them.
 //
 //go:embed figures.css
 var Style string
 
-// Part is what a piece of a drawing shows. Its letter is the first of the attribute data-p.
-type Part byte
-
-// The parts of a drawing.
-const (
-	Line   Part = 'l' // of a curve
-	Band   Part = 'b' // between the ends of a curve's spread
-	Marker Part = 'm' // at a curve's points
-	Spread Part = 'w' // at single points
-	Guide  Part = 'g' // with its name
-	Mark   Part = 'r' // with its name
-	Grid   Part = 'h' // horizontal lines, with the ticks of the y axis
-	Tick   Part = 'n' // their labels
-)
-
-// Parts lists the parts in a fixed order.
-func Parts() []Part { return []Part{Line, Band, Marker, Spread, Guide, Mark, Grid, Tick} }
-
-// Data is the points of a figure and where they lie in its drawings.
-type Data struct {
+// Figure describes a chart, or a map of cells. In JSON it is what the script needs.
+type Figure struct {
+	Title  string       `json:"-"` // for those who cannot see it
 	X      Axis         `json:"x"`
 	Y      Axis         `json:"y"`
-	Areas  [][4]float64 `json:"areas,omitempty"` // left, bottom, right and top of each drawing's data; y grows upwards
+	Areas  [][4]float64 `json:"areas,omitempty"` // left, top, right and bottom of each drawing's data; set by Draw
 	Noisy  bool         `json:"noisy,omitempty"` // smoothing helps
 	Curves []Curve      `json:"curves,omitempty"`
 	Labels []string     `json:"labels,omitempty"` // of x = 0, 1, …, which are shown instead of the numbers
-	Guides []Number     `json:"guides,omitempty"` // y of each; none: a vertical one
-	Marks  []Point      `json:"marks,omitempty"`
+	Guides []Guide      `json:"guides,omitempty"`
+	Marks  []Mark       `json:"marks,omitempty"`
 	Cells  *Cells       `json:"cells,omitempty"` // of a map, instead of curves
+	Seeds  string       `json:"-"`               // what thin curves show, for the legend
 }
 
-// Axis is an axis of a figure.
+// Axis is an axis of a figure. Ends that are [None] are as far as the values go.
 type Axis struct {
-	Title string `json:"title"`
-	Low   Number `json:"low"`
-	High  Number `json:"high"`
-	Log   bool   `json:"log,omitempty"`
+	Title   string   `json:"title"`
+	Low     Number   `json:"low"`
+	High    Number   `json:"high"`
+	Log     bool     `json:"log,omitempty"` // base-10 logarithmic
+	Percent bool     `json:"-"`             // values are shares
+	Names   []string `json:"-"`             // of 0, 1, …, instead of numbers
+	Open    bool     `json:"-"`             // the last name includes all larger values, and is always shown
 }
 
-// Curve is a curve's points.
+// Curve is a line with its spread, or points, or bars. Values that are none break the line.
 type Curve struct {
 	Name   string   `json:"name"`
 	Arm    string   `json:"arm"`             // that hides and shows it
@@ -79,16 +73,29 @@ type Curve struct {
 	Thin   bool     `json:"thin,omitempty"`  // one seed, behind the others
 	Apart  bool     `json:"apart,omitempty"` // points that no line connects
 	X      Steps    `json:"x"`
-	Y      []Number `json:"y"` // none breaks the line
+	Y      []Number `json:"y"`
 	Low    []Number `json:"low,omitempty"`
 	High   []Number `json:"high,omitempty"`
 	Mean   []Number `json:"mean,omitempty"` // since the point before: what is smoothed, instead of y
+	Shape  int      `json:"-"`              // of markers, from 0
+	Dashed bool     `json:"-"`              // computed, not measured
+	Bars   bool     `json:"-"`
+	Filled bool     `json:"-"` // down to the axis
 }
 
-// Point is a mark.
-type Point struct {
-	Y   Number `json:"y"`
-	Arm string `json:"arm,omitempty"` // that hides and shows it
+// Guide is a named line across a figure: at a value of y, or of x if that is none.
+type Guide struct {
+	Name string `json:"-"`
+	X    Number `json:"-"`
+	Y    Number `json:"y"`
+}
+
+// Mark is a named point of a chart, or a framed cell of a map: its column and row.
+type Mark struct {
+	Name string `json:"-"`
+	X    Number `json:"-"`
+	Y    Number `json:"y"`
+	Arm  string `json:"arm,omitempty"` // that hides and shows it
 }
 
 // Cells is the values of a map by row and column, and where its cells lie.
@@ -96,11 +103,50 @@ type Cells struct {
 	Columns []string   `json:"columns"`
 	Rows    []string   `json:"rows"`
 	Values  [][]Number `json:"values"`
-	Box     [4]float64 `json:"box"` // left and top of the first cell, width and height of each; y grows upwards
+	Box     [4]float64 `json:"box"` // left and top of the first cell, width and height of each; set by Draw
+	Digits  int        `json:"-"`   // after the point, in the cells
+	Unit    string     `json:"-"`   // of the colours
+	Less    bool       `json:"-"`   // small values are good
+}
+
+// Drawing is a figure as a page shows it. Without an SVG there was nothing to draw.
+type Drawing struct {
+	SVG    []template.HTML // one for each size
+	Broad  bool            // a map that scrolls sideways on a narrow screen
+	Legend []Key
+	Beyond string      // what the axes leave out, in words
+	Data   template.JS // for the script, as JSON
+}
+
+// Draw draws the figure at each of the sizes. A map has a size of its own.
+func (f *Figure) Draw(sizes ...Size) Drawing {
+	var d Drawing
+	f.Areas = nil
+	if m, ok := f.newMap(); ok {
+		d.SVG, d.Broad, d.Legend = []template.HTML{m.svg()}, m.width > halfWidth, m.legend()
+	} else if f.Cells == nil && f.Fit() {
+		for _, s := range sizes {
+			svg, area := f.chart(s)
+			d.SVG = append(d.SVG, svg)
+			f.Areas = append(f.Areas, [4]float64{area.left, area.top, area.right, area.bottom})
+		}
+		d.Legend, d.Beyond = f.Legend(), f.beyond()
+	}
+	if len(d.SVG) > 0 {
+		text, err := json.Marshal(f)
+		if err != nil {
+			panic(fmt.Errorf("figures: encode the points of a figure: %w", err)) // all fields can be encoded
+		}
+		d.Data = template.JS(text) // JSON with <, > and & escaped, which ends no element
+	}
+	return d
 }
 
 // Number is written with six significant digits. NaN and infinite ones are null.
 type Number float64
+
+// None is no number.
+func None() Number { return Number(math.NaN()) }
 
 // MarshalJSON implements json.Marshaler.
 func (n Number) MarshalJSON() ([]byte, error) {
@@ -117,27 +163,15 @@ type Steps []float64
 
 // MarshalJSON implements json.Marshaler.
 func (s Steps) MarshalJSON() ([]byte, error) {
-	steps := make([]Number, len(s))
+	steps, at, whole := make([]Number, len(s)), make([]Number, len(s)), true
 	for i, v := range s {
-		if v != math.Trunc(v) || math.Abs(v) > 1<<53 {
-			at := make([]Number, len(s))
-			for i, v := range s {
-				at[i] = Number(v)
-			}
-			return json.Marshal(map[string][]Number{"at": at})
-		}
-		if steps[i] = Number(v); i > 0 {
+		if steps[i], at[i] = Number(v), Number(v); i > 0 {
 			steps[i] = Number(v - s[i-1])
 		}
+		whole = whole && v == math.Trunc(v) && math.Abs(v) <= 1<<53
+	}
+	if !whole {
+		return json.Marshal(map[string][]Number{"at": at})
 	}
 	return json.Marshal(steps)
-}
-
-// JSON returns the data for a script element: no part of it ends the element.
-func (d *Data) JSON() string {
-	text, err := json.Marshal(d)
-	if err != nil {
-		panic(fmt.Errorf("figures: encode the points of a figure: %w", err)) // all fields can be encoded
-	}
-	return string(text)
 }

@@ -42,19 +42,19 @@
     if (reading) read(reading);
   }
 
-  // Geometry. Drawings have y upwards.
+  // Geometry.
 
   const share = (axis, v) => axis.log ? Math.log(v / axis.low) / Math.log(axis.high / axis.low) :
     (v - axis.low) / (axis.high - axis.low);
   const value = (axis, s) => axis.log ? axis.low * (axis.high / axis.low) ** s : axis.low + s * (axis.high - axis.low);
   const across = (f, area, x) => area[0] + share(f.data.x, x) * (area[2] - area[0]);
-  const up = (axis, area, y) => area[1] + share(axis, y) * (area[3] - area[1]);
+  const down = (axis, area, y) => area[3] - share(axis, y) * (area[3] - area[1]);
   const drawable = (axis, y) => y !== null && !(axis.log && y <= 0);
   const round = (v) => Math.round(v * 10) / 10;
 
   // logAxis is the logarithmic axis of y, or null where it makes no sense: with values below 0, or all of one size.
   function logAxis(data) {
-    if (data.y.log || !data.curves) return null;
+    if (data.y.log || !data.curves || data.labels) return null;
     const ys = data.curves.flatMap((c) => c.y).filter((y) => y !== null), above = ys.filter((y) => y > 0);
     above.sort((a, b) => a - b);
     const low = above[Math.floor(above.length / 100)], high = above[above.length - 1];
@@ -116,8 +116,8 @@
         node.classList.toggle("off", Boolean(arm) && state.hide.has(arm));
         if (part === "n") node.style.display = axis === f.data.y ? "" : "none";
         if ("gr".includes(part)) {
-          const y = part === "g" ? f.data.guides[n] : f.data.marks[n].y;
-          const by = y === null || axis === f.data.y ? 0 : up(axis, d.area, y) - up(f.data.y, d.area, y);
+          const { y } = (part === "g" ? f.data.guides : f.data.marks)[n];
+          const by = y === null || axis === f.data.y ? 0 : down(axis, d.area, y) - down(f.data.y, d.area, y);
           node.style.display = y !== null && axis.log && !f.data.y.log && y < axis.low ? "none" : "";
           node.style.translate = by ? "0 " + round(by) + "px" : "";
         }
@@ -130,24 +130,25 @@
   function redrawn(f, d, part, n, path) {
     if (part === "h")
       return f.axis === f.data.y ? path : logTicks(f.axis).map((y) =>
-        "M" + d.area[0] + "," + round(up(f.axis, d.area, y)) + "H" + d.area[2]).join("");
+        "M" + d.area[0] + "," + round(down(f.axis, d.area, y)) + "H" + d.area[2]).join("");
     const own = f.data.curves[n], curve = f.curves[n];
     const at = (c, i, ys) => round(across(f, d.area, c.x[i])) + "," +
-      round(up(f.axis, d.area, f.axis.log ? Math.max(ys[i], f.axis.low) : ys[i]));
+      round(down(f.axis, d.area, f.axis.log ? Math.max(ys[i], f.axis.low) : ys[i]));
     if (part === "l") {
       let text = "", pen = "M";
       curve.y.forEach((y, i) => {
         if (!drawable(f.axis, y)) { pen = "M"; return; }
-        text += pen + round(across(f, d.area, curve.x[i])) + "," + round(up(f.axis, d.area, y));
+        text += pen + round(across(f, d.area, curve.x[i])) + "," + round(down(f.axis, d.area, y));
         pen = "L";
       });
       return text;
     }
     if (part === "m") // each marker moves with its point
-      return path.replace(/M(-?[\d.]+)[ ,]?(-?[\d.]+)/g, (whole, x, y) => {
+      return path.replace(/M(-?[\d.]+) ?(-?[\d.]+)([^M]*)/g, (whole, x, y, shape) => {
         const i = nearest(own.x.map((v) => across(f, d.area, v)), Number(x));
-        if (!drawable(f.axis, own.y[i])) return "M-99,-99";
-        return "M" + x + "," + round(Number(y) + up(f.axis, d.area, own.y[i]) - up(f.data.y, d.area, own.y[i]));
+        if (!drawable(f.axis, own.y[i])) return "";
+        const by = down(f.axis, d.area, own.y[i]) - down(f.data.y, d.area, own.y[i]);
+        return "M" + x + " " + round(Number(y) + by) + shape;
       });
     if (f.curves[n].low === null) return ""; // a smoothed curve has no spread
     const known = own.low ? own.low.map((v, i) => i).filter((i) => own.low[i] !== null) : [];
@@ -169,8 +170,8 @@
     d.labels.replaceChildren();
     if (f.axis === f.data.y) return;
     for (const y of logTicks(f.axis))
-      svgNode(d.labels, "text", { x: d.area[0] - 6, y: round(3.5 - up(f.axis, d.area, y)),
-        transform: "scale(1, -1)", "text-anchor": "end" }).textContent = number(y, 3);
+      svgNode(d.labels, "text", { x: d.area[0] - 6, y: round(down(f.axis, d.area, y) + 3.5), "text-anchor": "end" })
+        .textContent = number(y, 3);
   }
 
   function svgNode(parent, name, attributes) {
@@ -214,7 +215,7 @@
     const right = x + 14 + tip.offsetWidth <= Math.min(outer.width, document.documentElement.clientWidth - outer.left);
     tip.style.left = Math.max(0, right ? x + 14 : x - 14 - tip.offsetWidth) + "px";
     const cells = f.data.cells?.box;
-    const below = cells ? d.svg.viewBox.baseVal.height - cells[1] + (place.row + 1) * cells[3] : 15;
+    const below = cells ? cells[1] + (place.row + 1) * cells[3] : 15;
     tip.style.top = box.top - outer.top + below * box.height / d.svg.viewBox.baseVal.height + 7 + "px";
   }
 
@@ -242,7 +243,7 @@
       if (raw.length > 1 && !more.length) more.push(number(Math.min(...raw), 3) + "–" + number(Math.max(...raw), 3));
       if (off) more.push("at " + number(c.x[i], 10));
       row(table, c, number(y), more.join(", "));
-      const top = up(f.axis, d.area, y);
+      const top = down(f.axis, d.area, y);
       if (drawable(f.axis, y) && top >= d.area[1] - 1 && top <= d.area[3] + 1)
         svgNode(d.group, "circle", { class: "dot", cx: round(across(f, d.area, c.x[i])), cy: round(top),
           r: 3.2 }).style.fill = "var(--" + c.colour + ")";
@@ -257,9 +258,9 @@
     heading(tip, f.data.x.title, columns[place.column]);
     heading(tip, f.data.y.title, rows[place.row]);
     tip.appendChild(document.createElement("b")).textContent = v === null ? "no value" : number(v);
-    const [left, top] = [box[0] + place.column * box[2], box[1] - place.row * box[3]];
+    const [left, top] = [box[0] + place.column * box[2], box[1] + place.row * box[3]];
     svgNode(d.group, "path",
-      { class: "hair", d: "M" + left + "," + top + "h" + box[2] + "v" + -box[3] + "h" + -box[2] + "Z" });
+      { class: "hair", d: "M" + left + "," + top + "h" + box[2] + "v" + box[3] + "h" + -box[2] + "Z" });
     return left + box[2];
   }
 
@@ -282,10 +283,10 @@
   function pointed(f, d, drawing, event) {
     const box = d.svg.getBoundingClientRect(), view = d.svg.viewBox.baseVal;
     const x = (event.clientX - box.left) / box.width * view.width;
-    const y = view.height - (event.clientY - box.top) / box.height * view.height;
+    const y = (event.clientY - box.top) / box.height * view.height;
     if (f.data.cells) {
       const [left, top, width, height] = f.data.cells.box;
-      reading = { id: f.id, drawing, column: Math.floor((x - left) / width), row: Math.floor((top - y) / height) };
+      reading = { id: f.id, drawing, column: Math.floor((x - left) / width), row: Math.floor((y - top) / height) };
     } else
       reading = { id: f.id, drawing, x: value(f.data.x, (x - d.area[0]) / (d.area[2] - d.area[0])) };
     read(reading);
@@ -411,7 +412,7 @@
     caption.prepend(tools);
     element.querySelectorAll("svg:not(.icon, .meter)").forEach((svg, drawing) => {
       const title = svg.querySelector(":scope > title");
-      const group = svgNode(svg, "g", { transform: "scale(1, -1) translate(0, -" + svg.viewBox.baseVal.height + ")" });
+      const group = svgNode(svg, "g", {});
       const d = { svg, group, area: (data.areas || [])[drawing], parts: [] };
       d.labels = svgNode(group, "g", {});
       for (const node of svg.querySelectorAll("[data-p]")) {
@@ -420,8 +421,8 @@
       }
       if (d.area) {
         const id = "clip-" + figures.length + "-" + drawing, clip = svgNode(group, "clipPath", { id });
-        const [left, bottom, right, top] = d.area;
-        svgNode(clip, "rect", { x: left, y: bottom - 1, width: right - left, height: top - bottom + 2 });
+        const [left, top, right, bottom] = d.area;
+        svgNode(clip, "rect", { x: left, y: top - 1, width: right - left, height: bottom - top + 2 });
         for (const { node, part } of d.parts) {
           if ("lb".includes(part)) node.setAttribute("clip-path", "url(#" + id + ")");
         }

@@ -1,6 +1,6 @@
-// Package reference writes the reference tables of configuration keys from the structs that define them: keys from
-// their tags, defaults from a value, and meanings from the comments in the source. Tests use it to keep
-// docs/reference.md true.
+// Package reference writes what people read of settings from the structs that define them (package rollout/option):
+// keys, defaults and ranges from their tags, values from their types, and meanings from the comments in the source.
+// Tests use it to keep docs/reference.md and Python's keyword arguments true.
 package reference
 
 import (
@@ -14,12 +14,15 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // module is the import path of the repository's root.
 const module = "github.com/reprise-rl/reprise"
 
-// Writer writes sections of a reference page. Root is the repository's root folder, where it reads the source.
+// Writer writes sections of a reference page, and [Writer.Python] a module. Root is the repository's root folder, where
+// it reads the source.
 type Writer struct {
 	Root     string
 	Skip     []string                                // keys to leave out of the next tables
@@ -40,8 +43,8 @@ func (w *Writer) Text(format string, args ...any) {
 }
 
 // Table writes the keys of a struct, embedded structs included, as a Markdown table. A key's default is its value in
-// defaults unless that is zero, then what its comment names in brackets at the end. A key that holds a struct gets a
-// row for each key of that struct, after a dot.
+// defaults unless that is zero, then that of its tag, then what its comment names in brackets at the end. A key that
+// holds a struct gets a row for each key of that struct, after a dot.
 func (w *Writer) Table(defaults any) {
 	w.out.WriteString("| key | default | meaning |\n|---|---|---|\n")
 	w.rows("", reflect.ValueOf(defaults))
@@ -49,51 +52,35 @@ func (w *Writer) Table(defaults any) {
 }
 
 func (w *Writer) rows(prefix string, v reflect.Value) {
-	t := v.Type()
-	for i := range t.NumField() {
-		field := t.Field(i)
-		key, _, _ := strings.Cut(cmp.Or(field.Tag.Get("yaml"), field.Tag.Get("json")), ",")
-		switch {
-		case !field.IsExported() || key == "-" || slices.Contains(w.Skip, prefix+key):
-		case field.Anonymous:
-			w.rows(prefix, v.Field(i))
-		case key == "":
-			w.fail(fmt.Errorf("%s.%s has no key", t, field.Name))
-		default:
-			w.row(prefix+key, v.Field(i), w.comment(t, field.Name))
+	for f := range option.Fields(v) {
+		if !slices.Contains(w.Skip, prefix+f.Key) {
+			w.row(prefix, f)
 		}
 	}
 }
 
 // row writes one key, or those of the struct it holds.
-func (w *Writer) row(key string, v reflect.Value, comment string) {
-	meaning, standard := comment, ""
-	if at := strings.LastIndex(comment, " ["); at >= 0 && strings.HasSuffix(comment, "]") {
-		meaning, standard = comment[:at], strings.TrimSuffix(comment[at+2:], "]")
-	}
-	kind := v.Type()
-	if kind.Kind() == reflect.Pointer {
-		kind = kind.Elem()
-	}
-	if kind.Kind() == reflect.Struct && w.isOurs(kind) {
+func (w *Writer) row(prefix string, f option.Field) {
+	meaning, standard := w.meaning(f)
+	if kind := pointed(f.Type); kind.Kind() == reflect.Struct && w.isOurs(kind) {
+		v := f.Value
 		if v.Kind() == reflect.Pointer {
-			v = reflect.New(kind)
-			v = v.Elem()
+			v = reflect.New(kind).Elem()
 		}
 		if meaning != "" && standard != "" {
-			fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", key, cell(standard), cell(meaning))
+			fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", prefix+f.Key, cell(standard), cell(meaning))
 		}
-		w.rows(key+".", v)
+		w.rows(prefix+f.Key+".", v)
 		return
 	}
 	if meaning == "" {
-		w.fail(fmt.Errorf("%s has no comment: say what it means", key))
+		w.fail(fmt.Errorf("%s has no comment: say what it means", prefix+f.Key))
 	}
-	given := strings.ReplaceAll(fmt.Sprint(reflect.Indirect(v)), "\n", `\n`)
+	given := strings.ReplaceAll(fmt.Sprint(reflect.Indirect(f.Value)), "\n", `\n`)
 	switch {
-	case !v.IsZero() && len(given) > 60:
+	case !f.Value.IsZero() && len(given) > 60:
 		standard = "built in"
-	case !v.IsZero():
+	case !f.Value.IsZero():
 		standard = "`" + given + "`"
 	case standard == "" && (given == "" || given == "<invalid Value>" || given == "[]" || given == "map[]"):
 		standard = "none"
@@ -102,7 +89,30 @@ func (w *Writer) row(key string, v reflect.Value, comment string) {
 	case !strings.Contains(standard, " "):
 		standard = "`" + standard + "`"
 	}
-	fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", key, cell(standard), cell(meaning))
+	fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", prefix+f.Key, cell(standard), cell(meaning))
+}
+
+// meaning returns what a field means, with the values that it may have, and what it stands for if it is not given.
+func (w *Writer) meaning(f option.Field) (meaning, standard string) {
+	meaning = w.comment(f)
+	if at := strings.LastIndex(meaning, " ["); at >= 0 && strings.HasSuffix(meaning, "]") {
+		meaning, standard = meaning[:at], strings.TrimSuffix(meaning[at+2:], "]")
+	}
+	standard = cmp.Or(f.Tag.Get("default"), standard)
+	if values := f.Values(); values != nil {
+		meaning += ": " + option.List(values)
+	} else if r, ok := f.Range(); ok && r.Brief() != "" {
+		meaning += "; " + r.Brief()
+	}
+	return meaning, standard
+}
+
+// pointed returns the type that a pointer leads to, or the type itself.
+func pointed(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
 }
 
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
@@ -112,14 +122,14 @@ func (w *Writer) isOurs(t reflect.Type) bool { return strings.HasPrefix(t.PkgPat
 func (w *Writer) fail(err error) { w.err = cmp.Or(w.err, err) }
 
 // comment returns what the source says of a field: the comment above it, or the one behind it, on one line.
-func (w *Writer) comment(t reflect.Type, field string) string {
-	w.load(t.PkgPath())
-	fields := w.comments[t.PkgPath()][t.Name()]
+func (w *Writer) comment(f option.Field) string {
+	w.load(f.Of.PkgPath())
+	fields := w.comments[f.Of.PkgPath()][f.Of.Name()]
 	if pkg, name, ok := strings.Cut(fields[definedAs], " "); ok {
 		w.load(pkg)
 		fields = w.comments[pkg][name]
 	}
-	return fields[field]
+	return fields[f.Name]
 }
 
 // definedAs is the entry of a type that is defined as a struct of another package: its package and name.

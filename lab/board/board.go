@@ -118,23 +118,23 @@ func asset(kind, text string) http.HandlerFunc {
 	}
 }
 
-// inline matches the scripts that a page of package report has in it.
-var inline = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
+// inline matches the scripts and style sheets that a page of package report has in it.
+var inline = regexp.MustCompile(`(?s)<(script|style)>(.*?)</(?:script|style)>`)
 
-// policy returns a content security policy that allows the board's own files, and of inline scripts those of a page
-// without anyone's results. The charts have style attributes.
+// policy returns a content security policy that allows the board's own files, and what is inline in a page without
+// anyone's results.
 func policy() (string, error) {
 	var empty bytes.Buffer
 	if err := report.Arms(&empty, "", []results.NamedRuns{{Runs: []*results.Run{{}}}}); err != nil {
 		return "", err
 	}
-	scripts := "'self'"
+	hashes := make(map[string]string)
 	for _, m := range inline.FindAllSubmatch(empty.Bytes(), -1) {
-		sum := sha256.Sum256(m[1])
-		scripts += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+		sum := sha256.Sum256(m[2])
+		hashes[string(m[1])] += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
-	return "default-src 'none'; script-src " + scripts + "; style-src 'self' 'unsafe-inline'; connect-src 'self'; " +
-		"img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", nil
+	return "default-src 'none'; script-src 'self'" + hashes["script"] + "; style-src 'self'" + hashes["style"] +
+		"; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", nil
 }
 
 // folder answers with the page of a run, a comparison or a study.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/board"
 	"github.com/reprise-rl/reprise/lab/results"
 )
@@ -339,6 +340,7 @@ func TestAHalfWrittenLineIsLeftForLater(t *testing.T) {
 
 // Runs come and go while they are read; every answer is a whole page.
 func TestFoldersMayVanishWhileTheyAreRead(t *testing.T) {
+	tests.LongShared(t)
 	dir := t.TempDir()
 	begin(t, dir, "stays").train(3, 1)
 	b := open(t, dir)

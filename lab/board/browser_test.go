@@ -19,9 +19,6 @@ import (
 // lines of its console.
 func browse(t *testing.T, address string, seconds int) (dom string, console []string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("a browser takes seconds")
-	}
 	return browsertest.Run(t, "--window-size=1500,2000", fmt.Sprintf("--virtual-time-budget=%d", 1000*seconds),
 		"--dump-dom", address)
 }

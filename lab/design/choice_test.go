@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // held trains a quadratic at a small rate, by updates on a batch drawn without replacement from the newest rollouts.
@@ -47,6 +49,7 @@ func held(batch, capacity int, q float64, entering func(k int) int, rng *rand.Ra
 
 // The standard error of a simulation is sqrt(2/(updates rate)) = 6% of the noise; each is the mean of 16.
 func TestTheNoiseThatLastsIsThatOfSimulatedTraining(t *testing.T) {
+	tests.Long(t)
 	t.Parallel()
 	theory := Theory{TrainCost: 0.2, Profile: PowerLaw{}, NoiseScale: 1e-9} // every step is a full one
 	for _, c := range []struct {

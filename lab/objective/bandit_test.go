@@ -10,6 +10,7 @@ import (
 	"github.com/gomlx/gomlx/core/tensors"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // armRewards are a one-token task: three arms, of which arm 0 is the best.
@@ -210,6 +211,9 @@ func TestOnPolicyEveryObjectiveReachesTheBestArm(t *testing.T) {
 	all["asymre"] = contender{AsymRE{}, advantage.Group, 1}
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
+			if name != "grpo" && name != RLOO {
+				tests.Long(t)
+			}
 			rng := rand.New(rand.NewPCG(1, 2))
 			b := newBandit(t, c.objective, c.kind)
 			b.rate = 0.5
@@ -226,6 +230,9 @@ func TestOnPolicyEveryObjectiveReachesTheBestArm(t *testing.T) {
 func TestFromAStaleTableOnlyTheRatioFindsTheBestArm(t *testing.T) {
 	for name, c := range contenders(1, 100) {
 		t.Run(name, func(t *testing.T) {
+			if name != "grpo" && name != RLOO {
+				tests.Long(t)
+			}
 			learn := func(untrue bool) *bandit {
 				b := newBandit(t, c.objective, c.kind)
 				b.untrue, b.uses, b.rate = untrue, c.uses, 2/float64(c.uses)
@@ -348,8 +355,8 @@ func TestFromATableRefreshedNowAndThenTheRatioFindsTheBestArm(t *testing.T) {
 		for setting, r := range map[string]refreshed{"long steps": {2, 30, 120, 20},
 			"more and shorter steps": {0.5, 60, 200, 40}} {
 			t.Run(name+", "+setting, func(t *testing.T) {
-				if testing.Short() && r.rate < 1 && name != RLOO && name != DrGRPO && name != "grpo_off exact" {
-					t.Skip("slow: the same objective runs with long steps")
+				if name != "grpo" && name != RLOO {
+					tests.Long(t)
 				}
 				if b := r.learn(t, c, false); b.expected() < 0.95 {
 					t.Errorf("corrected: policy %.3f, reward %.3f: want 0.95 of the best arm's 1", b.policy(),

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	. "github.com/gomlx/gomlx/core/graph"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // ratios are the inputs of a loss of ratios: log-probs [B, T] under pi, b and p, the advantages, and which tokens count.
@@ -218,10 +220,7 @@ func correctionsOf() map[string]Corrections {
 }
 
 func TestCorrectionsAgreeWithTheFormulaWrittenAsLoops(t *testing.T) {
-	batches := 1000
-	if testing.Short() {
-		batches = 100
-	}
+	batches := tests.Count(1000, 20)
 	surrogates := map[string]GRPO{
 		"grpo": {}, "sequence": {Ratio: SequenceRatio, ClipHigh: 0.3}, "token mean": {Normalisation: PerToken, DualClip: 2},
 		"cispo": {Method: CISPO}, "constant": {Normalisation: PerConstant, ConstantLength: 9},
@@ -280,7 +279,7 @@ func TestCorrectionsOfOtherObjectivesAreThoseOfGRPO(t *testing.T) {
 		if off := (OffPolicyGRPO{Clip: 0.3, Corrections: c}); off.Validate() == nil {
 			same["grpo_off"] = compileRatios(t, off)
 		}
-		for seed := range uint64(50) {
+		for seed := range uint64(tests.Count(50, 5)) {
 			v := randomRatios(rand.New(rand.NewPCG(seed, 10)), 0.04)
 			without, _, _ := v.run(t, plain)
 			with, _, _ := v.run(t, critic)
@@ -305,7 +304,7 @@ func TestCorrectionsLeaveAnOnPolicyLossBitForBit(t *testing.T) {
 		plain := compileRatios(t, GRPO{Method: method})
 		for name, c := range correctionsOf() {
 			exec := compileRatios(t, GRPO{Method: method, Corrections: c})
-			for seed := range uint64(20) {
+			for seed := range uint64(tests.Count(20, 3)) {
 				v := randomRatios(rand.New(rand.NewPCG(seed, 9)), 0.04)
 				v.behaviour, v.proximal = v.logp, v.logp
 				want, wantGradient, _ := v.run(t, plain)

@@ -13,6 +13,8 @@ import (
 	"github.com/gomlx/compute/gobackend"
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // Dimensions of the batches in these tests.
@@ -374,7 +376,7 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 	for name, o := range combinations() {
 		t.Run(name, func(t *testing.T) {
 			p := compile(t, o)
-			for seed := range uint64(4) {
+			for seed := range uint64(tests.Count(4, 1)) {
 				v := randomValues(seed)
 				r := p.run(v)
 				logits, values := flatten(v.logits...), flatten(v.value)

@@ -9,13 +9,10 @@ import (
 	"github.com/reprise-rl/reprise/rollout/option"
 )
 
-// Feed is a buffer that workers elsewhere fill while trainers draw from it.
+// Feed is filled by workers elsewhere while trainers draw from it. Its Sample waits until there are rollouts enough, or
+// the context ends.
 type Feed interface {
-	// Sample draws a batch. It waits until there are rollouts enough, or the context ends.
-	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
-	// Report and Advance are as in [Buffer].
-	Report(ctx context.Context, feedback ...rollout.Feedback) error
-	Advance(ctx context.Context, v rollout.Version) error
+	Source
 	// Inserted returns how many rollouts have entered, and their groups.
 	Inserted(ctx context.Context) (rollouts, groups uint64, err error)
 	// Settle counts what was sampled since the last call as used, for good.

@@ -155,8 +155,8 @@ func (o Options) Validate() error {
 	p.Check(o.Trainers >= 1 && o.Trainers <= maxGPUs, "trainers", o.Trainers, "1 to %d", maxGPUs)
 	p.Check(o.Group >= 1 && o.Group <= maxRollouts, "group", o.Group, "1 to %d", maxRollouts)
 	p.Check(o.Batch >= 1 && o.Batch <= maxRollouts, "batch", o.Batch, "1 to %d", maxRollouts)
-	p.Check(o.Trainers < 1 || o.Batch < 1 || o.Batch%o.Trainers == 0,
-		"batch", o.Batch, "a multiple of the %d trainers", o.Trainers)
+	p.CheckWith("trainers", o.Trainers < 1 || o.Batch%o.Trainers == 0, "batch", o.Batch, "a multiple of the %d trainers",
+		o.Trainers)
 	p.Check(positive(o.RolloutCost), "rollout_cost", o.RolloutCost, "a finite number above 0")
 	p.Check(nonNegative(*o.ForwardCost), "forward_cost", *o.ForwardCost, "a finite number, 0 or more")
 	p.Check(o.ForwardPasses >= 0 && o.ForwardPasses <= max(0, o.BatchUpdates), "forward_passes", o.ForwardPasses,
@@ -165,12 +165,12 @@ func (o Options) Validate() error {
 	p.Check(o.UpdatesInFlight >= 0, "updates_in_flight", o.UpdatesInFlight, "0 (no limit) or more")
 	p.Check(o.Mode == Async || o.Mode == Sync, "mode", o.Mode, "%s or %s", Async, Sync)
 	p.Check(o.SyncRollouts >= 0, "sync_rollouts", o.SyncRollouts, "1 or more")
-	p.Check(o.Mode != Sync || o.Group < 1 || o.SyncRollouts%o.Group == 0,
+	p.CheckWith("group", o.Mode != Sync || o.Group < 1 || o.SyncRollouts%o.Group == 0,
 		"sync_rollouts", o.SyncRollouts, "a multiple of the group size %d", o.Group)
 	p.Check(o.BatchUpdates >= 1 && o.BatchUpdates <= math.MaxInt32,
 		"batch_updates", o.BatchUpdates, "1 to %d", math.MaxInt32)
 	p.Check(o.SyncUpdates >= 1, "sync_updates", o.SyncUpdates, "1 or more")
-	p.Check(o.Mode != Sync || o.BatchUpdates < 1 || o.SyncUpdates < 1 || o.SyncUpdates%o.BatchUpdates == 0,
+	p.CheckWith("batch_updates", o.Mode != Sync || o.BatchUpdates < 1 || o.SyncUpdates%o.BatchUpdates == 0,
 		"sync_updates", o.SyncUpdates, "a multiple of batch_updates (%d), so that a turn ends with its last batch",
 		o.BatchUpdates)
 	o.checkFresh(&p)

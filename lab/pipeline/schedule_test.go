@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/sim"
 	"github.com/reprise-rl/reprise/replay"
@@ -321,7 +322,8 @@ func TestChunksDivideTheTimeOfTheirGroup(t *testing.T) {
 }
 
 func TestATimingOfTheMeanIsTheCostModel(t *testing.T) {
-	for seed := range uint64(40) {
+	tests.OneGoroutine(t)
+	for seed := range uint64(tests.Count(40, 10)) {
 		s := randomSetup(seed)
 		s.opts.GroupTiming = nil
 		want := s.run(t, nil)
@@ -436,6 +438,7 @@ func newTable(t testing.TB, o replay.Options) *replay.Table {
 }
 
 func TestScheduleOfEightGPUsKeepsToTheMethods(t *testing.T) {
+	tests.Long(t)
 	// B = 240, G = 16, mu = 6.84 (Qwen3-0.6B in [ER]), FIFO of N = 1008, 1,000 updates. The replay ratio
 	// is uses/insertions over the whole run, the filling of the buffer included; the greatest staleness
 	// is that of any use in the run.
@@ -486,6 +489,7 @@ func TestScheduleOfEightGPUsKeepsToTheMethods(t *testing.T) {
 }
 
 func TestAQueueTableMakesWhoeverIsFasterStall(t *testing.T) {
+	tests.Long(t)
 	// Without replay, mu = 6.84: with W/T = 6 workers fall short of what trainers take (W/T < mu), with 8
 	// they exceed it. The queue holds 2B.
 	for _, c := range []struct{ workers, trainers int }{{6, 1}, {8, 1}} {

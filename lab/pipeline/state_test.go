@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/sim"
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -90,7 +91,8 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 
 func TestAResumedRunContinuesExactly(t *testing.T) {
 	inFlight, inLine, chunks, replayed, held := 0, 0, 0, 0, 0
-	for seed := range uint64(200) {
+	seeds := tests.Count(200, 40)
+	for seed := range uint64(seeds) {
 		s := randomSetup(seed)
 		want := s.run(t, nil)
 		r := rollout.Stream(seed, "test/kill", 0)
@@ -112,7 +114,7 @@ func TestAResumedRunContinuesExactly(t *testing.T) {
 			held++
 		}
 	}
-	if inFlight < 100 || inLine < 20 || chunks < 4 || replayed < 20 || held < 40 {
+	if inFlight < seeds/2 || inLine < seeds/10 || chunks < 4 || replayed < seeds/10 || held < seeds/5 {
 		t.Errorf("%d jobs in flight, %d of them about replayed prompts, %d groups waiting, at most %d chunks and %d "+
 			"runs interrupted within a batch's updates: the test shows little",
 			inFlight, replayed, inLine, chunks, held)

@@ -9,12 +9,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Buffer stands between workers and trainers. It is called from the machine's goroutine only. *replay.Table implements
-// it.
-type Buffer interface {
-	// Insert adds whole groups. An error that wraps rollout.ErrFull means that nothing was added and that sampling or a
-	// new version will make room: the worker stalls and tries again.
-	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
+// Source is what trainers draw batches from, and tell what they learned. It is called from one goroutine.
+type Source interface {
 	// Sample draws a batch with exactly req.Fresh fresh draws. An error that wraps rollout.ErrStarved means that there
 	// are too few rollouts, or too few fresh ones: the trainer tries again after the next insertion. A run that gets
 	// stuck ends with this error, so its text should say what is missing.
@@ -24,8 +20,6 @@ type Buffer interface {
 	Report(ctx context.Context, feedback ...rollout.Feedback) error
 	// Advance sets the trainers' version, before its weights are published. It may evict rollouts.
 	Advance(ctx context.Context, v rollout.Version) error
-	// Len returns how many rollouts the buffer holds. Trainers may wait as long as it grows.
-	Len(ctx context.Context) (int, error)
 }
 
 // Learner takes optimizer steps.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/sim"
 	"github.com/reprise-rl/reprise/replay"
@@ -462,6 +463,7 @@ func TestARunWithoutFreshRolloutsSaysWhatNeedsThem(t *testing.T) {
 }
 
 func TestExpiryMakesRoomForWaitingGroups(t *testing.T) {
+	tests.OneGoroutine(t)
 	// Twelve workers outrun the trainer: the queue is full when an update makes all in it too old. No draw
 	// makes room then, and the trainer needs the groups in line.
 	for _, sampler := range []replay.Sampler{replay.LIFO, replay.FIFO} {
@@ -475,6 +477,7 @@ func TestExpiryMakesRoomForWaitingGroups(t *testing.T) {
 }
 
 func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
+	tests.Long(t)
 	expired, stalled := 0, 0
 	for seed := range uint64(200) {
 		r := rollout.Stream(seed, "test/stale", 0)

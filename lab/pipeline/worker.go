@@ -10,6 +10,21 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
+// Sink takes what workers make. It is called from the machine's goroutine only.
+type Sink interface {
+	// Insert adds whole groups. An error that wraps rollout.ErrFull means that nothing was added and that sampling or a
+	// new version will make room: the worker stalls and tries again.
+	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)
+	// Len returns how many rollouts there are. Trainers may wait as long as it grows.
+	Len(ctx context.Context) (int, error)
+}
+
+// Buffer stands between workers and trainers. *replay.Table implements it.
+type Buffer interface {
+	Sink
+	Source
+}
+
 // Generator makes groups of rollouts. Start is called from the machine's goroutine, a Generation from other goroutines,
 // one at a time.
 type Generator interface {

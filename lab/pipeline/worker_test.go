@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/sim"
 	"github.com/reprise-rl/reprise/replay"
@@ -176,6 +177,7 @@ func TestAStateWithChosenPromptsIsNotResumedWithoutAChooser(t *testing.T) {
 }
 
 func TestReplayedPromptsHaveFewerGroupsWithoutVariance(t *testing.T) {
+	tests.Long(t)
 	// Pass rates are uniform in [0, 1], groups of 8: a fresh group is without variance with probability
 	// E[p^8 + (1-p)^8] = 2/9. A replayed one had 2 to 6 of 8 correct the time before, k with probability 1/9
 	// each, and p is distributed as Beta(k+1, 9-k): the mean over k of (B(k+9, 9-k) + B(k+1, 17-k)) / B(k+1, 9-k) is

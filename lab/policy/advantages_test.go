@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/objective"
 	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
@@ -269,6 +270,7 @@ func learnerKinds() map[string]Learning {
 // The second step of a learner, so that the policy, the policy at the start of the batch and the reference policy
 // differ. Without clipping its gradient is what Adam's first moment gained.
 func TestGradientsOfEveryObjectiveAgreeWithFiniteDifferences(t *testing.T) {
+	tests.OneGoroutine(t)
 	m := newTestModel(t, withCritic())
 	for name, o := range learnerKinds() {
 		t.Run(name, func(t *testing.T) {
@@ -366,6 +368,7 @@ func armPolicy(t *testing.T, l *Learner) (logprobs [4]float64, value float64) {
 // The task: a prompt of one token, an answer of one token, rewards 1, 0.6 and 0 for tokens 0, 1 and 2, and 0 for the
 // prompt's. The policy draws 32 answers, learns from each batch twice and draws again.
 func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
+	tests.Long(t)
 	rewards := [4]float32{1, 0.6, 0, 0}
 	m := newTestModel(t, hf.Config{ModelType: hf.Llama, VocabSize: 4, HiddenSize: 8, IntermediateSize: 12,
 		NumHiddenLayers:   1,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gomlx/gomlx/core/tensors"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -168,6 +169,7 @@ func TestMovingACachePacksEveryRow(t *testing.T) {
 }
 
 func TestADroppedGenerationFreesItsCache(t *testing.T) {
+	tests.Long(t)
 	c := architectures()["llama"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 119)

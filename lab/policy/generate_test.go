@@ -72,7 +72,7 @@ func logprobs(t *testing.T, m *Model, w *Weights, tokens []int32, temperature fl
 }
 
 func TestRowsOfOneBatchAreThoseOfEachAlone(t *testing.T) {
-	for name, c := range architectures() {
+	for name, c := range someArchitectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
 			w := randomWeights(t, m, 21)
@@ -149,7 +149,7 @@ func TestEveryTokenHasTheVersionThatProducedIt(t *testing.T) {
 
 // With a recomputed cache a token has the log-prob that its version's weights give it after all tokens before.
 func TestARecomputedCacheHoldsKeysOfTheNewWeights(t *testing.T) {
-	for name, c := range architectures() {
+	for name, c := range someArchitectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
 			w := threeVersions(t, m)
@@ -167,7 +167,7 @@ func TestARecomputedCacheHoldsKeysOfTheNewWeights(t *testing.T) {
 // With a kept cache the keys and values of earlier tokens are those of the weights that their passes ran under: the
 // weights that drew the token behind them, and for the prompt the first.
 func TestAKeptCacheHoldsKeysOfEarlierWeights(t *testing.T) {
-	for name, c := range architectures() {
+	for name, c := range someArchitectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
 			w := threeVersions(t, m)
@@ -431,7 +431,7 @@ func TestACancelledGenerationStopsBetweenTokensAndCanContinue(t *testing.T) {
 
 // Prompts that come one by one, into rows that others have left, are completed as each alone, with its own sampling.
 func TestRowsThatAreReplacedAreThoseOfEachAlone(t *testing.T) {
-	for name, c := range architectures() {
+	for name, c := range someArchitectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
 			w := threeVersions(t, m)[0]

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -44,6 +45,7 @@ func stepGradient(t *testing.T, l *Learner, b *rollout.Batch) []float32 {
 }
 
 func TestTheMeanOfDrawGradientsIsTheGradientOfTheStep(t *testing.T) {
+	tests.OneGoroutine(t)
 	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 90)
 	for name, o := range map[string]Learning{

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -192,6 +193,7 @@ func differencesNorm(o objective.Objective, d rollout.Draw, logits [][]float64, 
 }
 
 func TestGradientNormsAgreeWithFiniteDifferencesOfTheLogits(t *testing.T) {
+	tests.OneGoroutine(t)
 	c := architectures()["tied"]
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 33)
@@ -447,6 +449,7 @@ func nearPolicy(policy *reference, batches []*rollout.Batch) {
 }
 
 func TestTheBoundAgreesWithThePlainComputation(t *testing.T) {
+	tests.Long(t)
 	m := newTestModel(t, architectures()["tied"])
 	w := randomWeights(t, m, 50)
 	references := func(l *Learner) *reference {

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -35,6 +36,17 @@ func architectures() map[string]hf.Config {
 		OriginalMaxPositionEmbeddings: 50}
 	return map[string]hf.Config{"llama": llama, "tied": tied, "grouped queries": grouped, "biases": biased,
 		"qwen2": qwen, "own head width": wide, "qwen3": qwen3, "qwen3 with biases": biased3, "scaled positions": scaled}
+}
+
+// someArchitectures are all of them or, with -short, those that together have everything but an own head width alone.
+func someArchitectures() map[string]hf.Config {
+	all := architectures()
+	if testing.Short() {
+		maps.DeleteFunc(all, func(name string, _ hf.Config) bool {
+			return name != "tied" && name != "grouped queries" && name != "qwen3 with biases" && name != "scaled positions"
+		})
+	}
+	return all
 }
 
 // randomWeights makes every parameter random, norms and biases too, so that none can be ignored unseen.
@@ -100,7 +112,7 @@ func near(t *testing.T, what string, got float32, want, tolerance float64) {
 }
 
 func TestScoresAgreeWithThePlainComputation(t *testing.T) {
-	for name, c := range architectures() {
+	for name, c := range someArchitectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
 			w := randomWeights(t, m, 1)
@@ -127,7 +139,7 @@ func TestScoresAgreeWithThePlainComputation(t *testing.T) {
 }
 
 func TestGeneratedLogprobsAreThoseOfTheScore(t *testing.T) {
-	for name, c := range architectures() {
+	for name, c := range someArchitectures() {
 		t.Run(name, func(t *testing.T) {
 			m := newTestModel(t, c)
 			w := randomWeights(t, m, 3)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -369,6 +370,7 @@ func TestCorrectionsTakeTheForwardPassesThatTheirDocumentationSays(t *testing.T)
 
 // Some steps are on the batch before, some on one that shares its first rollouts, in passes of another length or not.
 func TestALearnerThatKeepsNoScoresTakesTheSameSteps(t *testing.T) {
+	tests.Long(t)
 	m := newTestModel(t, withCritic())
 	w := randomWeights(t, m, 152)
 	longer := func(batches []*rollout.Batch) []*rollout.Batch {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -157,6 +158,7 @@ func turnsOf(r Row) (n int) {
 }
 
 func TestRowsOfManyTurnsHaveTheLogprobsOfOnePass(t *testing.T) {
+	tests.OneGoroutine(t)
 	all := architectures()
 	all["critic and tower"] = withTower()
 	for name, c := range all {
@@ -209,6 +211,7 @@ func TestChunksOfManyTurnsGiveTheBitsOfOneCall(t *testing.T) {
 }
 
 func TestRowsOfManyTurnsAreThoseOfEachAlone(t *testing.T) {
+	tests.OneGoroutine(t)
 	c := withTower()
 	m := newTestModel(t, c)
 	w := randomWeights(t, m, 107)
@@ -366,6 +369,7 @@ type schedule struct {
 // Whatever the weights, turns, images and neighbours, every token has the log-prob, and the state before it the value,
 // that the plain computation gives it.
 func TestRandomSchedulesOfTurnsAgreeWithThePlainComputation(t *testing.T) {
+	tests.OneGoroutine(t)
 	c := withTower()
 	m := newTestModel(t, c)
 	versions := []*Weights{randomWeights(t, m, 121), randomWeights(t, m, 122).WithVersion(3),
@@ -378,10 +382,7 @@ func TestRandomSchedulesOfTurnsAgreeWithThePlainComputation(t *testing.T) {
 		}
 		refs[w.Version] = ref
 	}
-	turns, changes, seeds := 0, 0, 24
-	if testing.Short() {
-		seeds = 10
-	}
+	turns, changes, seeds := 0, 0, tests.Count(24, 6)
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			rng := rollout.Stream(seed, "test/schedule", 0)

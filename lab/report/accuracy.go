@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -123,15 +124,10 @@ func medianOf(runs [][]results.Eval, measure func(results.Eval) results.Number) 
 func pass1(e results.Eval) results.Number { return results.Num(e.Pass1) }
 
 // largestK returns the largest k for which pass@k was measured, or 0.
-func largestK(arms []*arm) int {
-	k := 0
-	for _, side := range arms {
-		for _, run := range side.evals() {
-			for _, e := range run {
-				for _, p := range e.PassAt {
-					k = max(k, p.K)
-				}
-			}
+func largestK(arms []*arm) (k int) {
+	for _, e := range evaluations(arms) {
+		for _, p := range e.PassAt {
+			k = max(k, p.K)
 		}
 	}
 	return k
@@ -149,12 +145,12 @@ func accuracySection(arms []*arm, target results.Number) section {
 	first := pass(byCompute(), "Accuracy against compute")
 	first.note, first.values = updateCosts(arms), true
 	main := first.figure(arms)
-	chart, ok := newCurveChart(&main)
-	if !ok {
+	chart := describe(&main)
+	if !chart.Fit() {
 		s.Text = []string{"No evaluation was made."}
 		return s
 	}
-	s.Legend = chart.legend()
+	s.Legend = chart.Legend()
 	small := []results.Figure{pass(byUpdates(), "Accuracy against updates").figure(arms),
 		pass(byClock(), "Accuracy against clock time").figure(arms)}
 	if rewarded(arms) {
@@ -273,14 +269,7 @@ func passOf(b *results.Bound) float64 { return b.Pass1 }
 func rewardOf(b *results.Bound) float64 { return b.Reward }
 
 // answers says how the runs' policies answered the held-out problems.
-func answers(arms []*arm) string {
-	for _, side := range arms {
-		for _, evals := range side.evals() {
-			return answered(evals[0])
-		}
-	}
-	return "greedy"
-}
+func answers(arms []*arm) string { return answered(append(evaluations(arms), results.Eval{})[0]) }
 
 // answered says how the problems of an evaluation were answered.
 func answered(e results.Eval) string {
@@ -295,14 +284,7 @@ func heldOutReward(e results.Eval) results.Number { return e.Reward }
 
 // rewarded reports whether any evaluation's reward differs from its pass@1.
 func rewarded(arms []*arm) bool {
-	for _, side := range arms {
-		for _, run := range side.evals() {
-			for _, e := range run {
-				if r := e.Reward; r.Known() && (r.Float()-e.Pass1 > 1e-6 || e.Pass1-r.Float() > 1e-6) {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(evaluations(arms), func(e results.Eval) bool {
+		return math.Abs(e.Reward.Float()-e.Pass1) > 1e-6
+	})
 }

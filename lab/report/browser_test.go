@@ -16,6 +16,8 @@ import (
 var (
 	shots     = flag.String("shots", "", "folder for screenshots of pages")
 	shotPages = flag.String("pages", "", "pages to take them of, as NAME=FILE,NAME=FILE")
+	picture   = flag.String("picture", "", "file for a picture of a page's first row of figures, by make picture")
+	pictured  = flag.String("pictured", "", "that page's file")
 )
 
 // opened returns a page over two arms of two seeds in a browser, and its address.
@@ -279,4 +281,17 @@ func TestPagesFitTheScreen(t *testing.T) {
 		p.Media("screen", "light")
 	}
 	noErrors(t, p)
+}
+
+func TestPictureOfAPage(t *testing.T) {
+	if *picture == "" {
+		t.Skip("no -picture is asked for")
+	}
+	p := browsertest.Open(t)
+	p.Size(1118, 300)
+	p.Scripts(false)
+	p.Go("file://" + *pictured)
+	p.Eval(`{ const row = document.querySelector(".grid"); document.body.replaceChildren(row);
+		document.body.style.padding = row.style.margin = "10px"; }`)
+	p.Shot(*picture)
 }

@@ -163,7 +163,7 @@ func TestThePageShowsASchedule(t *testing.T) {
 	d.Schedule, err = sim.Compare(t.Context(), sim.Trial{
 		Options:  pipeline.Options{Workers: 6, Trainers: 2, RolloutCost: 5.28, Batch: 64, Group: 8},
 		Workload: sim.Workload{Lengths: sim.Lognormal{Median: 10, Sigma: 1, Max: 100}, Slowness: 1}, Rollouts: 5000,
-	}, 512, sim.Division{})
+	}, 512, sim.InParts{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,9 +21,6 @@ var pageText string
 //go:embed style.css
 var styleText string
 
-// markup is HTML that must not be escaped.
-type markup = template.HTML
-
 // page is the input of the template page.html.
 type page struct {
 	Kind, Title string
@@ -50,8 +47,8 @@ type findingCard struct {
 type section struct {
 	ID, Title string
 	Text      []string
-	Command   string // of the program
-	Legend    []key  // of all its figures
+	Command   string        // of the program
+	Legend    []figures.Key // of all its figures
 	Rows      []figureRow
 	Grids     []gridTable
 	Arms      []studyArm
@@ -68,29 +65,17 @@ type figureRow struct {
 type figure struct {
 	ID                 string // on the page
 	Title, Note, Empty string
-	Beyond             string // what the axes leave out
-	Legend             []key
-	SVG                []markup
-	Data               template.JS // for the page's script, as JSON
-	Scrolls            bool        // sideways, on a narrow screen
-}
-
-// key is an entry of a legend: a piece of the drawing and its name.
-type key struct {
-	Before string // to the left of the piece
-	Icon   markup
-	Name   string
-	Arm    string // that the entry hides and shows; empty: none
+	figures.Drawing
 }
 
 // config is a configuration to print.
 type config struct{ Label, Text string }
 
 // Style returns the style sheet of all pages, for others beside them.
-func Style() string { return styleText }
+func Style() string { return styleText + figures.Style }
 
 // CSS gives the template the style sheet.
-func (p *page) CSS() template.CSS { return template.CSS(styleText + figures.Style) }
+func (p *page) CSS() template.CSS { return template.CSS(Style()) }
 
 // Script gives it the script.
 func (p *page) Script() template.JS { return template.JS(figures.Script) }

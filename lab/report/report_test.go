@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/figures"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
@@ -73,6 +75,7 @@ func TestPages(t *testing.T) {
 	t.Run("claim what the seeds allow", func(t *testing.T) { claimWhatSeedsAllow(t, text) })
 	t.Run("draw every seed behind its median", func(t *testing.T) { drawEverySeed(t, text) })
 	t.Run("are the same bytes for the same results", func(t *testing.T) {
+		tests.Long(t)
 		for name, again := range pages(t) {
 			if text[name] != again {
 				t.Errorf("%s differs from one writing to the next", name)
@@ -113,8 +116,7 @@ func areSelfContained(t *testing.T, text map[string]string) {
 		if len(text) > limit {
 			t.Errorf("%s has %d bytes, want at most %d", name, len(text), limit)
 		}
-		rest := strings.ReplaceAll(text, `xmlns="http://www.w3.org/2000/svg"`, "")
-		rest = strings.ReplaceAll(rest, `<script type="application/json">`, "")
+		rest := strings.ReplaceAll(text, `<script type="application/json">`, "")
 		rest = strings.ReplaceAll(rest, `"url(#"`, "") // of the page itself
 		for _, outside := range []string{"http", "<script ", "fetch(", "import(", "url(", "@import", "src=", "<link"} {
 			if i := strings.Index(rest, outside); i >= 0 {
@@ -205,7 +207,7 @@ func drawEverySeed(t *testing.T, text map[string]string) {
 	for name, want := range map[string]struct{ thin, bands int }{"four-seeds": {8, 2}, "one-seed": {0, 0},
 		"collapsed": {6, 2}, "run": {0, 0}} {
 		plot := firstPlot(t, text[name])
-		thin, bands := strings.Count(plot, "stroke-opacity:0.38"), strings.Count(plot, "fill-opacity:0.17")
+		thin, bands := strings.Count(plot, `class="line thin"`), strings.Count(plot, `class="band"`)
 		if thin != want.thin || bands != want.bands {
 			t.Errorf("%s has %d thin lines and %d bands, want %d and %d", name, thin, bands, want.thin, want.bands)
 		}
@@ -338,15 +340,15 @@ func TestPagesOverArms(t *testing.T) {
 	t.Run("draw every seed thin and every median thick", func(t *testing.T) {
 		for name, want := range map[string]int{"eight": 32, "three-of-one": 0, "troubled": 16} {
 			plot := firstPlot(t, text[name])
-			if thin := strings.Count(plot, "stroke-opacity:0.38"); thin != want {
+			if thin := strings.Count(plot, `class="line thin"`); thin != want {
 				t.Errorf("%s has %d thin lines, want %d", name, thin, want)
 			}
-			if bands := strings.Count(plot, "fill-opacity:0.17"); bands != 0 {
+			if bands := strings.Count(plot, `class="band"`); bands != 0 {
 				t.Errorf("%s has %d bands, want none", name, bands)
 			}
-			for _, p := range armPaints() {
-				if name == "eight" && !strings.Contains(plot, "var(--"+p.variable+")") {
-					t.Errorf("%s lacks the colour %s", name, p.variable)
+			for _, colour := range figures.Arms() {
+				if name == "eight" && !strings.Contains(plot, "var(--"+colour+")") {
+					t.Errorf("%s lacks the colour %s", name, colour)
 				}
 			}
 		}

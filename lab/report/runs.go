@@ -99,6 +99,16 @@ func (a *arm) replayingPrompts() *arm {
 	return kept
 }
 
+// evaluations returns every evaluation of the arms' runs.
+func evaluations(arms []*arm) (all []results.Eval) {
+	for _, side := range arms {
+		for _, run := range side.runs {
+			all = append(all, run.Evals...)
+		}
+	}
+	return all
+}
+
 // anyEnded reports whether some run has a summary.
 func anyEnded(arms []*arm) bool {
 	return slices.ContainsFunc(arms, func(a *arm) bool { return len(a.summaries()) > 0 })

@@ -120,7 +120,7 @@ func samplingSection(arms []*arm) (s section, ok bool) {
 		}
 		s.Rows = append(s.Rows, size.drawPlain("", byAge))
 	}
-	if figures, _ := trainingFigures(arms, samplingMetrics()); len(figures) > 0 {
+	if figures, _ := trainingFigures(arms, samplingMetrics(arms)); len(figures) > 0 {
 		s.Rows = append(s.Rows, thirds().drawPlain("", figures))
 	}
 	return s, len(s.Rows) > 0

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -168,5 +167,3 @@ func hexOf(t *testing.T, digits string) uint32 {
 	}
 	return uint32(v)
 }
-
-func hexText(hex uint32) string { return fmt.Sprintf("%06x", hex) }

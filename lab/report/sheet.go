@@ -133,26 +133,8 @@ func arranged(figures []results.Figure) []figureRow {
 	return rows
 }
 
-// rowSize is the size of the figures of a row: their class in the style sheet, and their shapes.
-type rowSize struct {
-	class  string
-	shapes []shape
-}
-
-func large() rowSize {
-	return rowSize{"large", []shape{{"wide", 840, 330, 9}, {"narrow", 380, 260, 5}}}
-}
-func halves() rowSize { return rowSize{"grid halves", []shape{{"half", halfWidth, 240, 5}}} }
-func thirds() rowSize { return rowSize{"grid thirds", []shape{{"third", 290, 200, 4}}} }
-
 // broad reports whether a map needs the whole width of the page.
-func broad(f *results.Figure) bool {
-	if f.Map == nil {
-		return false
-	}
-	h, ok := newHeat(f)
-	return ok && h.width > halfWidth
-}
+func broad(f *results.Figure) bool { return describe(f).Broad() }
 
 // simple reports whether figures are readable when small.
 func simple(figures []results.Figure) bool {
@@ -169,37 +151,6 @@ func simple(figures []results.Figure) bool {
 		}
 	}
 	return true
-}
-
-// draw draws the figures of a row, each with its legend.
-func (size rowSize) draw(figures []results.Figure) figureRow {
-	row := figureRow{Class: size.class}
-	for i, chart := range curveChartsOf(figures) {
-		f := &figures[i]
-		switch {
-		case f.Map != nil:
-			row.Figures = append(row.Figures, heatFigure(f))
-		case chart == nil:
-			row.Figures = append(row.Figures, figure{Title: f.Title, Note: f.Note, Empty: whyEmpty(f)})
-		default:
-			drawn := chart.figure(size.shapes)
-			drawn.Legend, drawn.Beyond = chart.legend(), chart.beyond()
-			row.Figures = append(row.Figures, drawn)
-		}
-	}
-	return row
-}
-
-// drawPlain draws the figures of a row without legends. Empty ones say why.
-func (size rowSize) drawPlain(why string, figures []results.Figure) figureRow {
-	row := size.draw(figures)
-	for i := range row.Figures {
-		row.Figures[i].Legend, row.Figures[i].Beyond = nil, ""
-		if why != "" && row.Figures[i].Empty != "" {
-			row.Figures[i].Empty = why
-		}
-	}
-	return row
 }
 
 // renderStudy writes the page of a study: its sheet, and its arms with links to the folders of their runs. Links are

@@ -14,9 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
-
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
@@ -315,12 +312,6 @@ func TestFiguresAreArrangedByTheirNumberAndKind(t *testing.T) {
 			t.Errorf("%d figures: %q, want %q", len(c.figures), strings.Join(got, ", "), c.want)
 		}
 	}
-}
-
-// canvas returns a canvas to place names on, and what they are placed with.
-func canvas() *labelPlacer {
-	c := draw.New(vgsvg.New(300, 200))
-	return &labelPlacer{canvas: &c}
 }
 
 // Whatever stands in a study.json, its page is refused or drawn.

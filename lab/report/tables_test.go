@@ -89,12 +89,12 @@ func TestEpisodesAreShownBesideExpertsAndChance(t *testing.T) {
 	pass := accuracy{measure: pass1, against: byCompute(),
 		players: []results.Guide{{Name: "expert", Y: results.Num(0.97)},
 			{Name: "chance", Y: results.Num(0.11)}}}.figure(side)
-	if p, ok := newCurveChart(&pass); !ok || p.y.low > 0.11 || p.y.high < 0.97 || p.y.low < 0 {
-		t.Errorf("the axis of accuracy is %+v", p.y)
+	if p := describe(&pass); !p.Fit() || p.Y.Low > 0.11 || p.Y.High < 0.97 || p.Y.Low < 0 {
+		t.Errorf("the axis of accuracy is %+v", p.Y)
 	}
 	reward := accuracy{measure: heldOutReward, against: byCompute()}.figure(side)
-	if p, ok := newCurveChart(&reward); !ok || p.y.low > -3 || p.y.high < 2 {
-		t.Errorf("the axis of reward is %+v", p.y)
+	if p := describe(&reward); !p.Fit() || p.Y.Low > -3 || p.Y.High < 2 {
+		t.Errorf("the axis of reward is %+v", p.Y)
 	}
 }
 

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot/plotter"
-
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/results"
 )
@@ -18,31 +17,35 @@ type metric struct {
 	title string
 	unit  string
 	of    func(*results.Update) results.Number
-	when  func([]*arm) bool // it is shown, and not missed otherwise; nil: always
+	rare  bool // not every run measures it
 }
 
 // commonMetrics returns the metrics of the training section in order.
 func commonMetrics() []metric {
 	return []metric{
-		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }, nil},
-		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }, nil},
+		{"Reward", "mean of new rollouts", func(u *results.Update) results.Number { return u.Reward }, false},
+		{"Entropy", "nats per token", func(u *results.Update) results.Number { return u.Entropy }, false},
 		{"Response length", "tokens, batch mean", func(u *results.Update) results.Number { return u.ResponseLength },
-			nil},
-		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }, nil},
-		{"D2(π‖b) = −ln(ESS/n)", "nats, by token", func(u *results.Update) results.Number { return u.D2 },
-			some(func(u *results.Update) bool { return u.D2.Known() })},
-		{"Effective sample size", "ESS/n by token", func(u *results.Update) results.Number { return u.ESS }, nil},
+			false},
+		{"KL(b‖π)", "nats per token, k3", func(u *results.Update) results.Number { return u.KLK3 }, false},
+		{"D2(π‖b) = −ln(ESS/n)", "nats, by token", func(u *results.Update) results.Number { return u.D2 }, true},
+		{"Effective sample size", "ESS/n by token", func(u *results.Update) results.Number { return u.ESS }, false},
 		{"ESS by rollout", "ESS/n, ratio exp(mean log)", func(u *results.Update) results.Number { return u.ESSRollout },
-			some(func(u *results.Update) bool { return u.ESSRollout.Known() })},
-		{"Clip fraction", "share of tokens", func(u *results.Update) results.Number { return u.ClipFraction }, nil},
-		{"Staleness", "versions, batch mean", func(u *results.Update) results.Number { return u.StalenessMean }, nil},
-		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }, nil},
+			true},
+		{"Clip fraction", "share of tokens", func(u *results.Update) results.Number { return u.ClipFraction }, false},
+		{"Staleness", "versions, batch mean", func(u *results.Update) results.Number { return u.StalenessMean }, false},
+		{"Gradient norm", "before clipping", func(u *results.Update) results.Number { return u.GradNorm }, false},
 		{"Zero-variance groups", "share of groups", func(u *results.Update) results.Number { return u.ZeroVariance },
-			nil},
+			false},
 		{"Mean |advantage|", "of the batch", func(u *results.Update) results.Number { return u.MeanAbsAdvantage },
-			some(func(u *results.Update) bool { return u.MeanAbsAdvantage.Known() })},
-		{"Improvement: lower bound", "of reward, scaled to [0, 1]", other(bound), some(known(bound))},
-		{"Improvement: true change", "of reward, scaled to [0, 1]", other(change), some(known(change))},
+			true},
+		{"Improvement: lower bound", "of reward, scaled to [0, 1]", other(bound), true},
+		{"Improvement: true change", "of reward, scaled to [0, 1]", other(change), true},
+		// of episodes of several turns
+		{"Turns", "mean of new episodes", func(u *results.Update) results.Number { return u.Turns }, true},
+		{"Success", "share of new episodes", func(u *results.Update) results.Number { return u.Success }, true},
+		{"Invalid turns", "share of turns that were no action",
+			func(u *results.Update) results.Number { return u.Invalid }, true},
 	}
 }
 
@@ -57,19 +60,13 @@ func other(name string) func(*results.Update) results.Number {
 	return func(u *results.Update) results.Number { return u.Other[name] }
 }
 
-// known returns whether an update has an objective-specific metric.
-func known(name string) func(*results.Update) bool {
-	return func(u *results.Update) bool { return u.Other[name].Known() }
-}
-
 // furtherMetrics returns the remaining objective-specific metrics by name.
-func furtherMetrics(arms []*arm) []metric {
-	var list []metric
-	names := map[string]bool{}
+func furtherMetrics(arms []*arm) (list []metric) {
+	names := make(map[string]bool)
 	for _, side := range arms {
 		for _, run := range side.runs {
-			for i := range run.Updates {
-				for name := range run.Updates[i].Other {
+			for _, u := range run.Updates {
+				for name := range u.Other {
 					names[name] = true
 				}
 			}
@@ -78,72 +75,48 @@ func furtherMetrics(arms []*arm) []metric {
 	delete(names, bound)
 	delete(names, change)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		list = append(list, metric{name, "as in metrics.jsonl", other(name), nil})
+		list = append(list, metric{name, "as in metrics.jsonl", other(name), true})
 	}
 	return list
 }
 
-// samplingMetrics returns the metrics of sampling, each with the condition under which it is shown.
-func samplingMetrics() []metric {
-	weighted := some(func(u *results.Update) bool { return u.WeightMin.Float() < 1 })
-	return []metric{
-		{"Importance weights, mean", "of the batch, its largest 1",
-			func(u *results.Update) results.Number { return u.WeightMean }, weighted},
-		{"Importance weights, least", "of the batch, its largest 1",
-			func(u *results.Update) results.Number { return u.WeightMin }, weighted},
-		{"ESS of the weights", "ESS/n", func(u *results.Update) results.Number { return u.WeightESS }, weighted},
-		{"Never drawn", "share of rollouts held", func(u *results.Update) results.Number { return u.NeverDrawn },
-			some(func(u *results.Update) bool { return u.NeverDrawn.Known() })},
-		{"Fresh share", "of the batch", func(u *results.Update) results.Number { return u.FreshShare },
-			some(func(u *results.Update) bool { return u.FreshShare.Float() > 0 })},
-		{"Age decay τ", "versions", func(u *results.Update) results.Number { return u.AgeDecay }, decayMoves},
+// samplingMetrics returns the metrics of sampling that say something of these arms.
+func samplingMetrics(arms []*arm) (list []metric) {
+	weighted, fresh, moves := false, false, false
+	for _, side := range arms {
+		for _, run := range side.runs {
+			tau := run.Final(func(u *results.Update) results.Number { return u.AgeDecay })
+			for i := range run.Updates {
+				u := &run.Updates[i]
+				weighted = weighted || u.WeightMin.Float() < 1
+				fresh = fresh || u.FreshShare.Float() > 0
+				moves = moves || u.AgeDecay.Known() && u.AgeDecay != tau // it follows a target ESS
+			}
+		}
 	}
+	add := func(is bool, title, unit string, of func(*results.Update) results.Number) {
+		if is {
+			list = append(list, metric{title, unit, of, true})
+		}
+	}
+	add(weighted, "Importance weights, mean", "of the batch, its largest 1",
+		func(u *results.Update) results.Number { return u.WeightMean })
+	add(weighted, "Importance weights, least", "of the batch, its largest 1",
+		func(u *results.Update) results.Number { return u.WeightMin })
+	add(weighted, "ESS of the weights", "ESS/n", func(u *results.Update) results.Number { return u.WeightESS })
+	add(true, "Never drawn", "share of rollouts held", func(u *results.Update) results.Number { return u.NeverDrawn })
+	add(fresh, "Fresh share", "of the batch", func(u *results.Update) results.Number { return u.FreshShare })
+	add(moves, "Age decay τ", "versions", func(u *results.Update) results.Number { return u.AgeDecay })
+	return list
 }
 
 // promptMetrics returns the metrics of prompt replay.
 func promptMetrics() []metric {
-	held := func(u *results.Update) results.Number { return u.PromptsHeld }
-	replayed := func(u *results.Update) results.Number { return u.PromptShare }
 	return []metric{
-		{"Prompts held", "by prompt replay", held, some(func(u *results.Update) bool { return u.PromptsHeld.Known() })},
-		{"Replayed prompts", "share of new groups", replayed,
-			some(func(u *results.Update) bool { return u.PromptShare.Known() })},
+		{"Prompts held", "by prompt replay", func(u *results.Update) results.Number { return u.PromptsHeld }, true},
+		{"Replayed prompts", "share of new groups", func(u *results.Update) results.Number { return u.PromptShare },
+			true},
 	}
-}
-
-// episodeMetrics returns the metrics of episodes of several turns.
-func episodeMetrics() []metric {
-	seen := some(func(u *results.Update) bool { return u.Turns.Known() })
-	return []metric{
-		{"Turns", "mean of new episodes", func(u *results.Update) results.Number { return u.Turns }, seen},
-		{"Success", "share of new episodes", func(u *results.Update) results.Number { return u.Success }, seen},
-		{"Invalid turns", "share of turns that were no action",
-			func(u *results.Update) results.Number { return u.Invalid }, seen},
-	}
-}
-
-// some returns a condition on arms: that any of their updates meets a condition.
-func some(is func(*results.Update) bool) func([]*arm) bool {
-	return func(arms []*arm) bool {
-		return slices.ContainsFunc(arms, func(a *arm) bool {
-			return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
-				return slices.ContainsFunc(r.Updates, func(u results.Update) bool { return is(&u) })
-			})
-		})
-	}
-}
-
-// decayMoves reports whether tau changed in some run, as it does when it follows a target ESS.
-func decayMoves(arms []*arm) bool {
-	return slices.ContainsFunc(arms, func(a *arm) bool {
-		return slices.ContainsFunc(a.runs, func(r *results.Run) bool {
-			first := r.Final(func(u *results.Update) results.Number { return u.AgeDecay })
-			return slices.ContainsFunc(r.Updates, func(u results.Update) bool {
-				return u.AgeDecay.Known() &&
-					u.AgeDecay != first
-			})
-		})
-	})
 }
 
 // lineBudget is the number of points shared by all lines of a training chart. It bounds the size of pages with many
@@ -156,12 +129,9 @@ const thickBudget = 126
 // trainingFigures draws every measured metric, and names the unmeasured ones that are normally shown.
 func trainingFigures(arms []*arm, metrics []metric) (figures []results.Figure, missing []string) {
 	for _, m := range metrics {
-		if m.when != nil && !m.when(arms) {
-			continue
-		}
 		if f, ok := m.figure(arms); ok {
 			figures = append(figures, f)
-		} else if m.when == nil {
+		} else if !m.rare {
 			missing = append(missing, strings.ToLower(m.title))
 		}
 	}
@@ -179,7 +149,7 @@ func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 	var all []float64
 	last := 0.0
 	for _, side := range arms {
-		var traces []plotter.XYs
+		var traces [][]results.Point
 		for _, run := range side.runs {
 			points := spaced(seriesOf(run, m.of))
 			if len(points) == 0 {
@@ -187,44 +157,31 @@ func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 			}
 			traces = append(traces, points)
 			last = max(last, points[len(points)-1].X)
-			for _, p := range points {
-				if !math.IsNaN(p.Y) {
-					all = append(all, p.Y)
-				}
-			}
+			all = append(all, valuesOf(points)...)
 			f.Curves = append(f.Curves,
-				results.Curve{Name: side.label, Colour: side.colour, Thin: true, At: curvePoints(thin(points, limit))})
+				results.Curve{Name: side.label, Colour: side.colour, Thin: true, At: thin(points, limit)})
 		}
 		if len(traces) > 0 {
 			middle := medianSeries(traces)
 			points := smooth(middle, smoothing(len(middle)), max(1, len(middle)*len(arms)/thickBudget))
-			f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: curvePoints(points),
+			f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: points,
 				Mean: means(middle, points)})
 		}
 	}
 	if len(all) == 0 {
 		return f, false
 	}
-	y, cut := window(all)
-	f.Title, f.Note = m.title, cut
+	f.Title = m.title
 	f.X = results.Axis{Title: "updates", Low: results.Num(0), High: results.Num(last)}
-	f.Y = results.Axis{Title: m.unit, Low: results.Num(y.low), High: results.Num(y.high)}
+	f.Y.Title = m.unit
+	f.Y.Low, f.Y.High, f.Note = window(all)
 	return f, true
-}
-
-// curvePoints returns the points of a curve.
-func curvePoints(points plotter.XYs) []results.Point {
-	list := make([]results.Point, len(points))
-	for i, p := range points {
-		list[i] = results.Point{X: p.X, Y: results.Num(p.Y)}
-	}
-	return list
 }
 
 // trainingSection draws the metrics of all updates.
 func trainingSection(arms []*arm) section {
 	s := section{ID: "training", Title: "Training"}
-	figures, missing := trainingFigures(arms, append(commonMetrics(), episodeMetrics()...))
+	figures, missing := trainingFigures(arms, commonMetrics())
 	if len(figures) == 0 {
 		s.Text = []string{"No update was made."}
 		return s
@@ -248,7 +205,7 @@ func trainingSection(arms []*arm) section {
 }
 
 // armKeys is the legend of figures whose curves are arms, none for a single arm.
-func armKeys(arms []*arm) []key {
+func armKeys(arms []*arm) []figures.Key {
 	if len(arms) == 1 {
 		return nil
 	}
@@ -258,108 +215,103 @@ func armKeys(arms []*arm) []key {
 		at[0].Y, at[1].Y = results.Num(0), results.Num(0)
 		f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: at})
 	}
-	return curveChart{of: &f}.legend()
+	return describe(&f).Legend()
 }
 
 // spaced drops the points without a value if they are the majority: a metric measured every few updates is drawn
 // without gaps.
-func spaced(points plotter.XYs) plotter.XYs {
-	var measured plotter.XYs
-	for _, p := range points {
-		if !math.IsNaN(p.Y) {
-			measured = append(measured, p)
-		}
-	}
+func spaced(points []results.Point) []results.Point {
+	measured := slices.DeleteFunc(slices.Clone(points), func(p results.Point) bool { return !p.Y.Known() })
 	if 2*len(measured) >= len(points) {
 		return points
 	}
 	return measured
 }
 
+// valuesOf returns the known values of points.
+func valuesOf(points []results.Point) (values []float64) {
+	for _, p := range points {
+		if p.Y.Known() {
+			values = append(values, p.Y.Float())
+		}
+	}
+	return values
+}
+
 // smoothing returns the half width of the running median over n updates: the window is a twentieth of them.
 func smoothing(n int) int { return n / 40 }
 
-// window returns the range to show: all values, unless a few outliers would flatten the rest. Outliers are cut off, and
-// the note says so.
-func window(values []float64) (extent, string) {
+// window returns the range to show if a few outliers would flatten the rest, and a note that they are cut off.
+func window(values []float64) (low, high results.Number, note string) {
 	slices.Sort(values)
-	whole := extent{values[0], values[len(values)-1]}
-	common := extent{results.Quantile(values, 0.01), results.Quantile(values, 0.99)}
-	room := 4 * (common.high - common.low)
-	shown, cut := whole, []string(nil)
-	if room > 0 && whole.high > common.high+room {
-		shown.high = common.high + room/4
-		cut = append(cut, fmt.Sprintf("peaks up to %s are cut off", words.Amount(whole.high)))
+	least, most := values[0], values[len(values)-1]
+	from, to := results.Quantile(values, 0.01), results.Quantile(values, 0.99)
+	room := 4 * (to - from)
+	shownFrom, shownTo, cut := least, most, []string(nil)
+	if room > 0 && most > to+room {
+		shownTo = to + room/4
+		cut = append(cut, fmt.Sprintf("peaks up to %s are cut off", words.Amount(most)))
 	}
-	if room > 0 && whole.low < common.low-room {
-		shown.low = common.low - room/4
-		cut = append(cut, fmt.Sprintf("dips down to %s are cut off", words.Amount(whole.low)))
+	if room > 0 && least < from-room {
+		shownFrom = from - room/4
+		cut = append(cut, fmt.Sprintf("dips down to %s are cut off", words.Amount(least)))
 	}
-	padded := shown.padded(0.05)
-	if whole.low >= 0 {
-		padded.low = max(0, padded.low)
+	if cut == nil {
+		return low, high, ""
 	}
-	return padded, sentence(strings.Join(cut, ", "))
-}
-
-// sentence makes a phrase a sentence.
-func sentence(phrase string) string {
-	if phrase == "" {
-		return ""
+	beside := (shownTo - shownFrom) / 20
+	if shownFrom -= beside; least >= 0 {
+		shownFrom = max(0, shownFrom)
 	}
-	return strings.ToUpper(phrase[:1]) + phrase[1:] + "."
+	note = strings.Join(cut, ", ")
+	return results.Num(shownFrom), results.Num(shownTo + beside), strings.ToUpper(note[:1]) + note[1:] + "."
 }
 
 // seriesOf returns a metric of a run by update.
-func seriesOf(run *results.Run, metric func(*results.Update) results.Number) plotter.XYs {
-	points := make(plotter.XYs, len(run.Updates))
+func seriesOf(run *results.Run, metric func(*results.Update) results.Number) []results.Point {
+	points := make([]results.Point, len(run.Updates))
 	for i := range run.Updates {
 		u := &run.Updates[i]
-		points[i] = plotter.XY{X: float64(u.Update), Y: metric(u).Float()}
+		points[i] = results.Point{X: float64(u.Update), Y: metric(u)}
 	}
 	return points
 }
 
 // medianSeries returns the median over series at every update that all of them have. Missing values are left out.
-func medianSeries(traces []plotter.XYs) plotter.XYs {
-	shortest := len(traces[0])
-	for _, t := range traces {
-		shortest = min(shortest, len(t))
-	}
-	points := make(plotter.XYs, shortest)
-	values := make([]float64, 0, len(traces))
+func medianSeries(traces [][]results.Point) []results.Point {
+	shortest := len(slices.MinFunc(traces, func(a, b []results.Point) int { return len(a) - len(b) }))
+	points := make([]results.Point, shortest)
 	for i := range points {
-		values = values[:0]
+		var column []results.Point
 		for _, t := range traces {
-			if !math.IsNaN(t[i].Y) {
-				values = append(values, t[i].Y)
-			}
+			column = append(column, t[i])
 		}
-		points[i] = plotter.XY{X: traces[0][i].X, Y: results.Median(values)}
+		points[i] = results.Point{X: traces[0][i].X, Y: results.Num(results.Median(valuesOf(column)))}
 	}
 	return points
 }
 
 // thin reduces a line to about limit points. Of every stretch it keeps the first point, the lowest, the highest and one
 // without a value, and it keeps the last point of all: peaks, collapses, gaps and both ends stay.
-func thin(points plotter.XYs, limit int) plotter.XYs {
+func thin(points []results.Point, limit int) []results.Point {
 	stretches := max(1, limit/3)
 	if len(points) <= limit {
 		return points
 	}
-	kept := make(plotter.XYs, 0, limit+1)
+	kept := make([]results.Point, 0, limit+1)
 	for s := range stretches {
 		from, to := s*len(points)/stretches, (s+1)*len(points)/stretches
 		low, high, gap := from, from, -1
 		for i := from; i < to; i++ {
-			y := points[i].Y
-			switch {
-			case math.IsNaN(y):
+			y := points[i].Y.Float()
+			if math.IsNaN(y) {
 				gap = i
-			case math.IsNaN(points[low].Y) || y < points[low].Y:
+				continue
+			}
+			if !(points[low].Y.Float() <= y) { // NaN is above and below any
 				low = i
 			}
-			if !math.IsNaN(y) && (math.IsNaN(points[high].Y) || y > points[high].Y) {
+			if !(points[high].Y.Float() >= y) {
 				high = i
 			}
 		}
@@ -379,35 +331,15 @@ func thin(points plotter.XYs, limit int) plotter.XYs {
 	return kept
 }
 
-// unbroken splits points at missing values, so that no line is drawn across a gap.
-func unbroken(points plotter.XYs) []plotter.XYs {
-	var parts []plotter.XYs
-	start := -1
-	for i, p := range points {
-		known := !math.IsNaN(p.X) && !math.IsNaN(p.Y)
-		if known && start < 0 {
-			start = i
-		}
-		if !known && start >= 0 {
-			parts = append(parts, points[start:i])
-			start = -1
-		}
-	}
-	if start >= 0 {
-		parts = append(parts, points[start:])
-	}
-	return parts
-}
-
 // means returns, for each of some points of a series, the mean of the series since the point before.
-func means(series, points plotter.XYs) []results.Number {
+func means(series, points []results.Point) []results.Number {
 	list := make([]results.Number, len(points))
 	at := 0
 	for i, p := range points {
 		sum, n := 0.0, 0
 		for ; at < len(series) && series[at].X <= p.X; at++ {
-			if y := series[at].Y; !math.IsNaN(y) {
-				sum, n = sum+y, n+1
+			if y := series[at].Y; y.Known() {
+				sum, n = sum+y.Float(), n+1
 			}
 		}
 		list[i] = results.Num(sum / float64(n)) // none of nothing
@@ -417,24 +349,15 @@ func means(series, points plotter.XYs) []results.Number {
 
 // smooth returns, at every stride-th point and at both ends, the median of the values within half points on either
 // side. Missing values stay missing.
-func smooth(points plotter.XYs, half, stride int) plotter.XYs {
-	var out plotter.XYs
-	around := make([]float64, 0, 2*half+1)
+func smooth(points []results.Point, half, stride int) (out []results.Point) {
 	for i, p := range points {
 		if i%stride != 0 && i != len(points)-1 {
 			continue
 		}
-		if math.IsNaN(p.Y) {
-			out = append(out, p)
-			continue
+		if p.Y.Known() {
+			p.Y = results.Num(results.Median(valuesOf(points[max(0, i-half):min(len(points), i+half+1)])))
 		}
-		around = around[:0]
-		for _, q := range points[max(0, i-half):min(len(points), i+half+1)] {
-			if !math.IsNaN(q.Y) {
-				around = append(around, q.Y)
-			}
-		}
-		out = append(out, plotter.XY{X: p.X, Y: results.Median(around)})
+		out = append(out, p)
 	}
 	return out
 }

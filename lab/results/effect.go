@@ -216,17 +216,27 @@ func flips(values []float64) float64 {
 	if len(values) <= exactFlips {
 		choices = 1 << len(values)
 	}
+	var sums [][256]float64 // of eight values each, with the signs that a byte chooses
+	for some := range slices.Chunk(values, 8) {
+		var of [256]float64
+		for signs := range of {
+			for i, v := range some {
+				if signs>>i&1 == 1 {
+					v = -v
+				}
+				of[signs] += v
+			}
+		}
+		sums = append(sums, of)
+	}
 	high := 0
 	for choice := range choices {
 		if len(values) > exactFlips && choice > 0 {
 			choice = int(rng.Uint64() >> 1) // up to 63 values
 		}
 		sum := 0.0
-		for i, v := range values {
-			if choice>>i&1 == 1 {
-				v = -v
-			}
-			sum += v
+		for i := range sums {
+			sum += sums[i][choice>>(8*i)&255]
 		}
 		if sum >= observed-1e-12*size {
 			high++

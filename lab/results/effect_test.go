@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // The figures of METHODS, section 9.
@@ -92,6 +94,7 @@ func TestBoundsCountAgainstWhatIsClaimed(t *testing.T) {
 
 // Wherever between its bounds a true value lies, tests and intervals of the bounds keep what they promise.
 func TestCensoredPairsKeepTheirLevel(t *testing.T) {
+	tests.Long(t)
 	const trials, budget = 800, 0.5
 	rng := rand.New(rand.NewPCG(3, 4))
 	rejected, covered, found := 0, 0, 0
@@ -131,6 +134,7 @@ func TestCensoredPairsKeepTheirLevel(t *testing.T) {
 
 // Under no effect, both tests together reject about as often as they say, whatever the blocks and the distribution.
 func TestPairsKeepTheirLevel(t *testing.T) {
+	tests.Long(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	draws := map[string]func() float64{
 		"normal": rng.NormFloat64,

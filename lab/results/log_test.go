@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 func updateLine(n int) Update {
@@ -49,7 +51,7 @@ func TestAResumedLogHasTheSameBytesWhereverItWasCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := mustRead(t, whole)
-	for cut := bytes.IndexByte(want, '\n') + 1; cut <= len(want); cut += 7 {
+	for cut := bytes.IndexByte(want, '\n') + 1; cut <= len(want); cut += tests.Count(7, 97) {
 		path := filepath.Join(dir, "cut.jsonl")
 		if err := os.WriteFile(path, want[:cut], 0o644); err != nil { // as kill -9 may leave it
 			t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 var inf = math.Inf(1)
@@ -93,6 +95,7 @@ func TestTheBootstrapFollowsTheExactDistribution(t *testing.T) {
 }
 
 func TestTheBootstrapIntervalHasItsNominalCoverage(t *testing.T) {
+	tests.Long(t)
 	rng := rand.New(rand.NewPCG(7, 7))
 	const trials = 100
 	covered := 0
@@ -230,6 +233,7 @@ func TestTheRoughnessOfACurve(t *testing.T) {
 // Runs of known truth: of 200 sampled answers each, from flat, rising and crashing curves. What sampling explains is
 // called rough as seldom as a test at 5% may, and less if the problems differ; crashes are found.
 func TestRoughnessTellsCrashesFromSampling(t *testing.T) {
+	tests.Long(t)
 	const studies, runs, evals, problems = 100, 12, 21, 200
 	rng := rand.New(rand.NewPCG(5, 6))
 	rising := func(k int) float64 { return 0.05 + 0.6*(1-math.Exp(-0.3*float64(k))) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/results"
@@ -122,6 +123,7 @@ func TestEpisodesInChatAreMessages(t *testing.T) {
 }
 
 func TestChatTrainsAndItsCheckpointPlays(t *testing.T) {
+	tests.Long(t)
 	for _, c := range []Config{chatting(t, "countdown"), chatting(t, "math", "task.train_file="+sums(t))} {
 		dir := filepath.Join(t.TempDir(), "run")
 		if _, err := Train(context.Background(), c, beginAnew(t, c), dir, Hooks{}); err != nil {

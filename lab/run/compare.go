@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"sync"
 
 	"github.com/reprise-rl/reprise/lab/design"
@@ -46,11 +45,11 @@ func (c Config) BaselineArm() Config {
 }
 
 func (b Baseline) changeLearner(l *Learner) error {
-	return decodeTree("baseline.learner", b.Learner, reflect.ValueOf(l).Elem())
+	return reader().Tree("baseline.learner", b.Learner, l)
 }
 
 func (b Baseline) changePipeline(p *Pipeline) error {
-	return decodeTree("baseline.pipeline", b.Pipeline, reflect.ValueOf(p).Elem())
+	return reader().Tree("baseline.pipeline", b.Pipeline, p)
 }
 
 // validate checks the section's ranges.

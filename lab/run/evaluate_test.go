@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/task"
@@ -38,6 +39,7 @@ func evaluated(t *testing.T, c Config, s *Start, rows int) results.Eval {
 }
 
 func TestEvaluationsDoNotDependOnTheirBatches(t *testing.T) {
+	tests.Long(t)
 	for name, k := range kinds() {
 		c := counts(t, k.rules, k.set...)
 		s := begin(t, c)
@@ -394,6 +396,7 @@ func TestABatchIsMeasuredIfOneOfItsUpdatesHasABound(t *testing.T) {
 
 // The change that is logged is that of the mean reward from the weights with which the update's batch began.
 func TestTheTrueChangeOfRewardIsWrittenBesideTheBound(t *testing.T) {
+	tests.Long(t)
 	c := small(t, "pipeline.mode=sync", "pipeline.batch_updates=3", "evaluate.bound_every=2", "budget.updates=8",
 		"warmup.steps=200", "learner.learning_rate=0.002", "pipeline.batch=32", "replay.capacity=64",
 		"checkpoint.every=1")

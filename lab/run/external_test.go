@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
@@ -45,6 +46,7 @@ func judged(t *testing.T, script string, assignments ...string) Config {
 }
 
 func TestRunsJudgedByAProgramWriteTheSameBytes(t *testing.T) {
+	tests.LongShared(t)
 	t.Parallel()
 	c := judged(t, "", "warmup.until=0.9", "budget.updates=8")
 	dir := t.TempDir()
@@ -71,6 +73,7 @@ for line in sys.stdin:
 `
 
 func TestARunWhoseProgramFailsStopsAndIsResumed(t *testing.T) {
+	tests.Long(t)
 	t.Parallel()
 	c := judged(t, failing, "warmup.until=0")
 	script := c.Task["command"].([]any)[1].(string)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/results"
@@ -14,6 +15,7 @@ import (
 )
 
 func TestFewShotRunsAskWithExamples(t *testing.T) {
+	tests.Long(t)
 	for name, set := range map[string][]string{
 		"text": {"task={name: arithmetic, max: 10, held_out: 4, examples: 2}", "policy.init=" + pretrained(t),
 			"warmup.steps=1",

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/results"
@@ -214,6 +215,7 @@ func kinds() map[string]struct {
 }
 
 func TestEpisodesAreRecordedTurnByTurn(t *testing.T) {
+	tests.Long(t)
 	short, whole := 0, 0
 	for name, k := range kinds() {
 		c := counts(t, k.rules, k.set...)
@@ -331,6 +333,7 @@ func rescored(t *testing.T, s *Start, r *rollout.Rollout) {
 }
 
 func TestEpisodesDoNotDependOnHowManyPositionsAreDecodedAtATime(t *testing.T) {
+	tests.Long(t)
 	for name, k := range kinds() {
 		g, _, w := maker(t, counts(t, k.rules, k.set...))
 		job := pipeline.Job{Number: 3, Size: 5, Prompt: g.environment.Train(3)}
@@ -482,6 +485,7 @@ func episodic(t *testing.T) map[string]Config {
 }
 
 func TestInterruptedRunsOfEpisodesEndInTheSameBytes(t *testing.T) {
+	tests.Long(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for name, c := range episodic(t) {
 		t.Run(name, func(t *testing.T) {
@@ -492,7 +496,7 @@ func TestInterruptedRunsOfEpisodesEndInTheSameBytes(t *testing.T) {
 				t.Errorf("summary without bounds or rewards: %+v", sum)
 			}
 			runtime.GOMAXPROCS(2)
-			for _, at := range few([]int{5, 1}, 1) {
+			for _, at := range []int{5, 1} {
 				dir := filepath.Join(t.TempDir(), "stopped")
 				interrupt(t, c, dir, at)
 				resume(t, c, dir)
@@ -509,6 +513,7 @@ func TestInterruptedRunsOfEpisodesEndInTheSameBytes(t *testing.T) {
 // Runs whose table keeps the steps of episodes end in the same bytes when they are resumed, with every kind of episode
 // and, with text, every way to reward a step.
 func TestRunsLearnFromSteps(t *testing.T) {
+	tests.Long(t)
 	for name, k := range kinds() {
 		for objective, set := range map[string][]string{
 			"own rewards": nil,
@@ -516,7 +521,7 @@ func TestRunsLearnFromSteps(t *testing.T) {
 			"critic": {"replay.step_returns=2", "learner.objective=ppo", "replay.sampler=prioritized",
 				"replay.priority_base=td_error", "pipeline.batch_updates=2"},
 		} {
-			if objective != "critic" && (testing.Short() || name != "text") { // the critic uses returns too
+			if objective != "critic" && name != "text" { // the critic uses returns too
 				continue
 			}
 			t.Run(name+", "+objective, func(t *testing.T) {
@@ -600,6 +605,7 @@ func TestStepsAreCountedAsUses(t *testing.T) {
 
 // What is planned counts in the unit of what is measured: steps that are used, and episodes.
 func TestReplayOfStepsIsPlannedInSteps(t *testing.T) {
+	tests.Long(t)
 	for name, set := range map[string][]string{
 		"async":          {"pipeline.workers=3", "pipeline.rollout_cost=4"},
 		"turns":          {"pipeline.mode=sync", "pipeline.sync_rollouts=16", "pipeline.sync_updates=2"},

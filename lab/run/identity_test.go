@@ -8,20 +8,18 @@ import (
 
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // leaves calls f with every value of a configuration that is no section, under its dotted key.
 func leaves(prefix string, v reflect.Value, f func(key string, v reflect.Value)) {
-	for i := range v.NumField() {
-		key, inline := yamlKey(v.Type().Field(i))
-		switch field := v.Field(i); {
-		case inline:
-			leaves(prefix, field, f)
-		case key == "":
-		case field.Kind() == reflect.Struct:
-			leaves(prefix+key+".", field, f)
-		case field.Kind() != reflect.Map:
-			f(prefix+key, field)
+	for field := range option.Fields(v) {
+		switch v := field.Value; v.Kind() {
+		case reflect.Struct:
+			leaves(prefix+field.Key+".", v, f)
+		case reflect.Map:
+		default:
+			f(prefix+field.Key, v)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/replay"
 )
@@ -74,6 +75,7 @@ func TestInspectionReportsWhatIsWrongWithAFolder(t *testing.T) {
 
 // What a service tells of a table is what the table tells of itself, but for the bases of priorities.
 func TestInspectionAsksTheServiceThatHasTheTable(t *testing.T) {
+	tests.LongShared(t)
 	l := newLab(t)
 	for name, assignments := range map[string][]string{
 		"weighing": {"replay.sampler=prioritized", "replay.age_decay=10"},

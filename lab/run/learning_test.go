@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/objective"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/policy"
@@ -358,6 +359,7 @@ func TestTheBaselineMayHaveItsOwnBatches(t *testing.T) {
 
 // The three schedules of [OG], scaled down: the versions of what each update learned from.
 func TestTheSchedulesOfTheShippedConfigurationsAreThoseOfAlgorithmOne(t *testing.T) {
+	tests.Long(t)
 	for name, want := range map[string]struct {
 		v, i  int
 		stale []float64 // of the first twelve updates, by hand

@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
@@ -76,38 +75,18 @@ func openLive(ctx context.Context, c Config, vocab int, begins bool) (*liveTable
 		return nil, errors.Join(under("replay", err), conn.Close())
 	}
 	t := &liveTable{table, conn, local.Options(), nil}
-	if err := t.prepare(ctx, c, begins); err != nil {
+	definition := wire.Table{Options: t.options, Gate: c.gate()}
+	definition.GroupSize, definition.LeaseSeconds = c.Pipeline.Group, maxUpdate
+	if begins && place.Replace {
+		err = engine.RemovePublished(place.Publish, rollout.NoVersion)
+	}
+	if err == nil {
+		err = place.create(ctx, conn, table, definition, begins)
+	}
+	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return t, nil
-}
-
-// prepare makes the table and, for a run that begins, sees to it that it is as new.
-func (t *liveTable) prepare(ctx context.Context, c Config, begins bool) error {
-	if begins && c.remote.Replace {
-		if err := engine.RemovePublished(c.remote.Publish, rollout.NoVersion); err != nil {
-			return err
-		}
-		if err := t.client.Drop(ctx, t.Name()); err != nil && !errors.Is(err, wire.ErrNotFound) {
-			return err
-		}
-	}
-	definition := wire.Table{Name: t.Name(), Options: t.options, Gate: c.gate()}
-	definition.GroupSize, definition.LeaseSeconds = c.Pipeline.Group, maxUpdate
-	if _, err := t.client.Create(ctx, definition); err != nil {
-		if errors.Is(err, wire.ErrExists) {
-			return fmt.Errorf("%w: name another table in --buffer, or replace it by --force", err)
-		}
-		return err
-	}
-	if !begins {
-		return nil
-	}
-	stats, err := t.Statistics(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(c.remote.requireUnused(stats), c.remote.requireJournal(stats))
 }
 
 // maxUpdate is for how many seconds the trainer may hold a batch. A trainer that dies gives it back at once.
@@ -164,11 +143,8 @@ func (t *liveTable) Inserted(ctx context.Context) (rollouts, groups uint64, err 
 func (t *liveTable) Options() replay.Options { return t.options }
 
 func (t *liveTable) state(ctx context.Context) (tableState, error) {
-	s, err := t.Statistics(ctx)
-	if err != nil {
-		return tableState{}, err
-	}
-	return tableState{s.Present, s.NeverUsedShare, ageDecay(s, t.options)}, nil
+	s, err := t.summary(ctx)
+	return s.tableState, err
 }
 
 func (t *liveTable) summary(ctx context.Context) (tableSummary, error) {

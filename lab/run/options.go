@@ -114,11 +114,9 @@ func (c Config) validateReplay() error {
 	var problems option.Problems
 	check := problems.Check
 	o := c.Replay.Options
-	v := reflect.ValueOf(o)
-	for i := range v.NumField() {
-		name, _ := yamlKey(v.Type().Field(i))
-		by := decidedElsewhere()["replay."+name]
-		check(by == "" || v.Field(i).IsZero(), "replay."+name, v.Field(i), "none: it follows from %s", by)
+	for f := range option.Fields(reflect.ValueOf(o)) {
+		by := decidedElsewhere()["replay."+f.Key]
+		check(by == "" || f.Value.IsZero(), "replay."+f.Key, f.Value, "none: it follows from %s", by)
 	}
 	critic := o.PriorityBase != replay.BaseTDError || c.needsCritic()
 	check(critic && o.PriorityBase != replay.BaseFunction, "replay.priority_base", o.PriorityBase,
@@ -180,15 +178,23 @@ func (c Config) sampling() policy.Sampling {
 // follows from a key that is out of its range by itself is left out.
 func (c Config) Validate() error {
 	var problems option.Problems
-	check := problems.Check
+	c.check(&problems)
+	return problems.Err()
+}
+
+// check adds the problems of a configuration to those of reading it.
+func (c Config) check(problems *option.Problems) {
+	check := func(ok bool, key string, value any, want string, args ...any) {
+		problems.CheckWith("", ok, key, value, want, args...)
+	}
 	p := c.Pipeline
-	problems.Add(c.validateTask())
-	problems.Add(under("warmup", c.Warmup.validate()), under("generate", c.sampling().Validate()))
+	problems.AddNew(c.validateTask())
+	problems.AddNew(under("warmup", c.Warmup.validate()), under("generate", c.sampling().Validate()))
 	check(c.Generate.Temperature > 0, "generate.temperature", c.Generate.Temperature,
 		"more than 0: greedy rollouts of a group are all alike")
 	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache,
 		"keep or recompute")
-	problems.Add(under("generate", c.Generate.Precision.Validate()))
+	problems.AddNew(under("generate", c.Generate.Precision.Validate()))
 	// Package pipeline takes 0 for a default; here the defaults are written out.
 	check(p.Workers != 0, "pipeline.workers", p.Workers, "1 or more")
 	check(p.Trainers != 0, "pipeline.trainers", p.Trainers, "1 or more")
@@ -196,40 +202,27 @@ func (c Config) Validate() error {
 	check(p.RolloutCost != 0, "pipeline.rollout_cost", p.RolloutCost, "more than 0")
 	check(p.Group != 0, "pipeline.group", p.Group, "1 or more rollouts")
 	check(p.BatchUpdates != 0, "pipeline.batch_updates", p.BatchUpdates, "1 or more updates on each batch")
-	problems.Add(c.Policy.validate())
-	check(c.Policy.Init != "" || c.Generate.MaxTokens < c.Policy.Positions, "generate.max_tokens", c.Generate.MaxTokens,
-		"less than policy.positions (%d), which the prompt shares", c.Policy.Positions)
-	for _, err := range option.Each(under("pipeline", c.pipelineOptions().Validate())) {
-		var problem *option.Error // of a default that stands in for 0
-		if !errors.As(err, &problem) || !names(problems, problem.Key) {
-			problems.Add(err)
-		}
-	}
-	problems.Add(under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
+	problems.AddNew(c.Policy.validate())
+	problems.CheckWith("policy.positions policy.init", c.Policy.Init != "" || c.Generate.MaxTokens < c.Policy.Positions,
+		"generate.max_tokens", c.Generate.MaxTokens, "less than policy.positions (%d), which the prompt shares",
+		c.Policy.Positions)
+	problems.AddNew(under("pipeline", c.pipelineOptions().Validate())) // which has defaults stand in for 0
+	problems.AddNew(under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
 	check(p.LengthSigma >= 0 && p.LengthSigma <= 4, "pipeline.length_sigma", p.LengthSigma, "0 (all alike) to 4")
-	c.checkTable(&problems)
+	c.checkTable(problems)
 	check(!p.FilterGroups || c.Learner.Objective != objective.AsymRE{}.Name(), "pipeline.filter_groups", p.FilterGroups,
 		"false with learner.objective %s, which learns from groups whose rewards are all equal too",
 		c.Learner.Objective)
-	problems.Add(c.validateLearner(), c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(),
+	problems.AddNew(c.validateLearner(), c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(),
 		c.Budget.validate(), c.Baseline.validate())
 	check(c.Checkpoint.Every >= 1, "checkpoint.every", c.Checkpoint.Every, "1 or more updates")
-	problems.Add(under("live", c.Live.validate()), c.validateLive())
-	return problems.Err()
-}
-
-// names reports whether one of the problems is of one of the keys.
-func names(problems option.Problems, keys ...string) bool {
-	return slices.ContainsFunc(problems, func(err error) bool {
-		var problem *option.Error
-		return errors.As(err, &problem) && slices.Contains(keys, problem.Key)
-	})
+	problems.AddNew(under("live", c.Live.validate()), c.validateLive())
 }
 
 // checkTable checks the table's options, and those of the pipeline against them.
 func (c Config) checkTable(problems *option.Problems) {
 	// The table is checked whatever is wrong with the pipeline, of which the default then stands in.
-	given, usual := c.Pipeline, Default().Pipeline
+	usual := Default().Pipeline
 	for _, n := range []struct {
 		value   *int
 		instead int
@@ -241,44 +234,48 @@ func (c Config) checkTable(problems *option.Problems) {
 	}
 	const batch, group, trainers, capacity = "pipeline.batch", "pipeline.group", "pipeline.trainers", "replay.capacity"
 	p, o := c.Pipeline, c.replayOptions(0)
-	pipelineIsRight := !names(*problems, batch, group, trainers, "pipeline.batch_updates")
+	pipelineIsRight := !problems.Has(batch, group, trainers, "pipeline.batch_updates")
 	for _, err := range option.Each(under("replay", o.Validate())) {
 		var problem *option.Error // of a capacity that follows from the pipeline
 		if pipelineIsRight || c.Replay.Capacity != 0 || !errors.As(err, &problem) || problem.Key != capacity {
-			problems.Add(err)
+			problems.AddNew(err)
 		}
 	}
-	check := problems.Check
-	check(given.Batch < 1 || o.Capacity >= p.Batch, capacity, o.Capacity, "at least pipeline.batch (%d)", p.Batch)
+	check := problems.CheckWith
+	check(batch, o.Capacity >= p.Batch, capacity, o.Capacity, "at least pipeline.batch (%d)", p.Batch)
 	if !pipelineIsRight {
 		return
 	}
-	check(o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, "replay.unit", o.Unit,
+	const sampler, unit = "replay.sampler", "replay.unit"
+	check("", o.Unit != replay.UnitGroup || p.Batch/p.Trainers%p.Group == 0, unit, o.Unit,
 		"rollout or step, or a batch per trainer (%d) that is a multiple of pipeline.group (%d)",
 		p.Batch/p.Trainers, p.Group)
 	fresh := int(math.Round(c.pipelineOptions().FreshPerUpdate()*float64(p.BatchUpdates))) / p.Trainers
-	check(o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
+	check(unit, o.Unit != replay.UnitGroup || fresh%p.Group == 0, "replay.fresh_share", c.Replay.FreshShare,
 		"whole groups of each trainer's batch with replay.unit group, not %d of %d rollouts", fresh,
 		p.Batch/p.Trainers)
-	check(!o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
+	check(sampler, !o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
 		"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
-	check(o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness", o.MaxStaleness,
-		"at least pipeline.publish_every (%d), or rollouts are too old before they arrive", p.PublishEvery)
+	check("pipeline.publish_every", o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness",
+		o.MaxStaleness, "at least pipeline.publish_every (%d), or rollouts are too old before they arrive",
+		p.PublishEvery)
 	sync := c.pipelineOptions().WithDefaults()
 	turn := sync.SyncUpdates / max(1, sync.BatchUpdates) * p.Batch
-	check(sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn,
+	check(sampler+" pipeline.mode pipeline.sync_updates",
+		sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn,
 		"pipeline.sync_rollouts", sync.SyncRollouts,
 		"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
 	least := p.Batch + p.Group*p.Trainers
-	check(!o.Sampler.Consumes() || o.Capacity >= least, capacity, o.Capacity,
+	check(sampler, !o.Sampler.Consumes() || o.Capacity >= least, capacity, o.Capacity,
 		"at least a batch and a group for each trainer (%d), or the queue fills up and the run deadlocks", least)
-	if names(*problems, capacity) {
+	if problems.Has(capacity) {
 		return
 	}
-	check(p.Group <= o.Capacity/p.Trainers, group, p.Group, "at most a trainer's share of replay.capacity, %d",
+	check("", p.Group <= o.Capacity/p.Trainers, group, p.Group, "at most a trainer's share of replay.capacity, %d",
 		o.Capacity/p.Trainers)
 	recent := o.Capacity - int(math.Round(o.PositiveFraction*float64(o.Capacity)))
-	check(o.Retention != replay.KeepPositive || recent >= p.Batch, "replay.positive_fraction", o.PositiveFraction,
+	check("replay.retention", o.Retention != replay.KeepPositive || recent >= p.Batch,
+		"replay.positive_fraction", o.PositiveFraction,
 		"at most %.3g, so that the rollouts kept whatever their reward fill a batch",
 		1-float64(p.Batch)/float64(o.Capacity))
 }
@@ -363,8 +360,7 @@ func under(section string, err error) error {
 		var problem *option.Error
 		switch {
 		case errors.As(e, &problem):
-			e = &option.Error{Key: configurationKey(section + "." + problem.Key), Value: problem.Value,
-				Want: problem.Want}
+			e = problem.At(configurationKey(section + "." + problem.Key))
 		case !strings.HasPrefix(e.Error(), section+"."): // this package decodes some parts, with their full keys
 			e = fmt.Errorf("%s.%w", section, e)
 		}

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
 func TestFullPrecisionWritesTheBytesOfARunWithoutTheKey(t *testing.T) {
+	tests.Long(t)
 	dir := t.TempDir()
 	without, with := filepath.Join(dir, "without"), filepath.Join(dir, "with")
 	train(t, small(t), without)
@@ -24,6 +26,7 @@ func TestFullPrecisionWritesTheBytesOfARunWithoutTheKey(t *testing.T) {
 }
 
 func TestWorkersOfALowerPrecisionTrainAndTheirMismatchIsMeasured(t *testing.T) {
+	tests.Long(t)
 	away := make(map[policy.Precision]float64)
 	for _, p := range []policy.Precision{policy.BFloat16, policy.Int8} {
 		dir := filepath.Join(t.TempDir(), "run")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/settings"
 	"github.com/reprise-rl/reprise/replay"
 )
 
@@ -30,7 +31,7 @@ func TestThePrioritizedSamplerHasTheTablesDefaultsAndTheBudgetsVersions(t *testi
 // Every key of a table can be set in a run, unless another section decides it.
 func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 	decided := []string{"shards", "group_size", "advantage", "vocab", "max_tokens", "seed", "lease_seconds"}
-	for _, key := range keysOf(reflect.TypeFor[replay.Options]()) {
+	for _, key := range settings.Keys(reflect.TypeFor[replay.Options]()) {
 		value, ok := map[string]string{
 			"capacity": "8192", "capacity_bytes": "100000", "retention": "positive", "positive_fraction": "0.1",
 			"positive_threshold": "0", "positives_per_prompt": "2", "positive_share": "0.5", "max_staleness": "7",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -78,20 +79,37 @@ type connection interface {
 	Close() error
 }
 
-// serviceTable is a table of one service, or one in parts.
+// serviceTable is a table of one service, or one in parts. Its methods may be called concurrently.
 type serviceTable interface {
-	replay.Buffer
+	pipeline.Buffer
+	observedTable
+	leasedTable
+	savedTable
+}
+
+// observedTable is a table of a service to those who look at it.
+type observedTable interface {
 	Name() string
-	InsertGroups(ctx context.Context, o client.Insertion, groups ...rollout.Group) (wire.InsertAnswer, error)
 	Info(ctx context.Context) (wire.TableInfo, error)
 	Statistics(ctx context.Context) (*wire.TableStatistics, error)
-	Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error)
-	Restore(ctx context.Context, name string) (wire.TableInfo, error)
 	Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error
 }
 
+// leasedTable draws batches that count once they are acknowledged.
+type leasedTable interface {
+	Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
+	Acknowledge(ctx context.Context, batches ...rollout.BatchID) error
+}
+
+// savedTable inserts under batch ids, and goes back to what a service saved.
+type savedTable interface {
+	InsertGroups(ctx context.Context, o client.Insertion, groups ...rollout.Group) (wire.InsertAnswer, error)
+	Checkpoint(ctx context.Context, name string) (wire.CheckpointAnswer, error)
+	Restore(ctx context.Context, name string) (wire.TableInfo, error)
+}
+
 // probeCreate makes a table of any kind to see what becomes of it, and removes it.
-func probeCreate(ctx context.Context, conn connection, table serviceTable) (*wire.TableStatistics, error) {
+func probeCreate(ctx context.Context, conn connection, table observedTable) (*wire.TableStatistics, error) {
 	if _, err := conn.Create(ctx, wire.Table{Name: table.Name()}); err != nil {
 		return nil, err
 	}
@@ -245,8 +263,8 @@ type remote struct {
 // inParts reports whether the table is in parts over several services. Batch ids and request ids then decide which part
 // gives or gets what, and the run numbers them itself: the same run, the same parts.
 func (r *remote) inParts() bool {
-	_, whole := r.table.(*client.PartitionedTable)
-	return whole
+	_, parted := r.table.(*client.PartedTable)
+	return parted
 }
 
 // openRemote connects to a service and makes the table of a run there, or finds it: a run that begins wants it empty.
@@ -260,20 +278,23 @@ func openRemote(ctx context.Context, place Remote, o replay.Options, dir string,
 		return nil, err
 	}
 	r := &remote{place: place, client: c, table: t, options: local.Options(), dir: dir}
-	if err := r.prepare(ctx, begins); err != nil {
+	if err := place.create(ctx, c, t, wire.Table{Options: r.options}, begins); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return r, nil
 }
 
-// prepare makes the table and, for a run that begins, sees to it that it is as new.
-func (r *remote) prepare(ctx context.Context, begins bool) error {
-	if begins && r.place.Replace {
-		if err := r.client.Drop(ctx, r.table.Name()); err != nil && !errors.Is(err, wire.ErrNotFound) {
+// create makes the table of a run and, for a run that begins, sees to it that it is as new.
+func (r Remote) create(
+	ctx context.Context, conn connection, table observedTable, definition wire.Table, begins bool,
+) error {
+	definition.Name = table.Name()
+	if begins && r.Replace {
+		if err := conn.Drop(ctx, definition.Name); err != nil && !errors.Is(err, wire.ErrNotFound) {
 			return err
 		}
 	}
-	if _, err := r.client.Create(ctx, wire.Table{Name: r.table.Name(), Options: r.options}); err != nil {
+	if _, err := conn.Create(ctx, definition); err != nil {
 		if errors.Is(err, wire.ErrExists) {
 			return fmt.Errorf("%w: name another table in --buffer, or replace it by --force", err)
 		}
@@ -282,11 +303,11 @@ func (r *remote) prepare(ctx context.Context, begins bool) error {
 	if !begins {
 		return nil
 	}
-	stats, err := r.table.Statistics(ctx)
+	stats, err := table.Statistics(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.place.requireUnused(stats), r.place.requireJournal(stats))
+	return errors.Join(r.requireUnused(stats), r.requireJournal(stats))
 }
 
 // Insert, Sample, Report, Advance and Len are the pipeline's.
@@ -348,11 +369,8 @@ func (r *remote) Len(ctx context.Context) (int, error) {
 func (r *remote) Options() replay.Options { return r.options }
 
 func (r *remote) state(ctx context.Context) (tableState, error) {
-	stats, err := r.stats(ctx)
-	if err != nil {
-		return tableState{}, err
-	}
-	return tableState{stats.Present, stats.NeverUsedShare, ageDecay(stats, r.options)}, nil
+	s, err := r.summary(ctx)
+	return s.tableState, err
 }
 
 func (r *remote) summary(ctx context.Context) (tableSummary, error) {
@@ -365,7 +383,11 @@ func (r *remote) summary(ctx context.Context) (tableSummary, error) {
 
 // tableSummaryOf writes a service's statistics as those of an embedded table.
 func tableSummaryOf(stats *wire.TableStatistics, o replay.Options) tableSummary {
-	a := tableSummary{stats: stats.Stats(), ageDecay: ageDecay(stats, o)}
+	decay := math.Inf(1) // where nothing decays
+	if o.Sampler == replay.Prioritized {
+		decay = float64(stats.AgeDecay)
+	}
+	a := tableSummary{tableState: tableState{stats.Present, stats.NeverUsedShare, decay}, stats: stats.Stats()}
 	for _, s := range stats.Ages {
 		a.ages = append(a.ages, results.AgePriority{Age: s.Age, Count: s.Units, Base: s.Base,
 			Probability: s.Probability})
@@ -374,14 +396,6 @@ func tableSummaryOf(stats *wire.TableStatistics, o replay.Options) tableSummary 
 		a.ess = append(a.ess, results.AgeESS{Age: e.First, Last: e.Last, ESS: e.ESS, Tokens: e.Tokens})
 	}
 	return a
-}
-
-// ageDecay returns tau, +Inf where nothing decays.
-func ageDecay(stats *wire.TableStatistics, o replay.Options) float64 {
-	if o.Sampler != replay.Prioritized {
-		return math.Inf(1)
-	}
-	return float64(stats.AgeDecay)
 }
 
 // stats asks for the table's statistics and holds them to what the run did.

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -43,6 +44,7 @@ func tableModes() []string {
 // A run whose table is a service's writes what it would have written with a table of its own, and so it does when it is
 // stopped or dies on the way and goes on.
 func TestRunsOnAServiceWriteTheBytesOfRunsOnTheirOwnTable(t *testing.T) {
+	tests.LongShared(t)
 	l := newLab(t)
 	for _, name := range tableModes() {
 		assignments, known := modes()[name]
@@ -76,6 +78,7 @@ func TestRunsOnAServiceWriteTheBytesOfRunsOnTheirOwnTable(t *testing.T) {
 }
 
 func TestARunOutlivesARestartOfItsService(t *testing.T) {
+	tests.LongShared(t)
 	for name, assignments := range map[string][]string{
 		"default": nil, "queue": modes()["queue"], "priorities, mixed": modes()["priorities, mixed"],
 	} {
@@ -116,6 +119,7 @@ func TestARunOutlivesARestartOfItsService(t *testing.T) {
 }
 
 func TestARunOnATableInPartsIsTheSameAgainAndWhenItIsResumed(t *testing.T) {
+	tests.Long(t)
 	l, m := newLab(t), newLab(t)
 	c := small(t, "replay.sampler=prioritized", "replay.retention=fifo")
 	inParts := func(table string) Config {
@@ -179,6 +183,7 @@ func TestTheTableOfTheCheckpointBeforeIsKeptWhileTheNextIsMade(t *testing.T) {
 
 // Connections that break change nothing: insertions, draws and reports are made once.
 func TestARunOverConnectionsThatBreakWritesTheSameBytes(t *testing.T) {
+	tests.LongShared(t)
 	for name, assignments := range map[string][]string{
 		"queue": modes()["queue"], "ESS held": append(modes()["ESS held"], "budget.updates=40"),
 		"groups by priority": modes()["groups by priority"],
@@ -206,6 +211,7 @@ func TestARunOverConnectionsThatBreakWritesTheSameBytes(t *testing.T) {
 }
 
 func TestARunWithoutItsServiceSaysHowToContinue(t *testing.T) {
+	tests.LongShared(t)
 	l := newLab(t)
 	c := small(t)
 	own, dir := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
@@ -229,6 +235,7 @@ func TestARunWithoutItsServiceSaysHowToContinue(t *testing.T) {
 }
 
 func TestARunDoesNotBeginOnATableThatIsInUse(t *testing.T) {
+	tests.Long(t)
 	l := newLab(t)
 	c := small(t)
 	first := filepath.Join(t.TempDir(), "first")
@@ -282,6 +289,7 @@ func TestARunRefusesAServiceWithoutCheckpoints(t *testing.T) {
 }
 
 func TestARunNoticesThatAnotherProgramUsesItsTable(t *testing.T) {
+	tests.Long(t)
 	for name, meddle := range map[string]func(*testing.T, *client.Table){
 		"inserts": func(t *testing.T, table *client.Table) {
 			if _, err := table.Insert(context.Background(), rollout.Group{Rollouts: []*rollout.Rollout{{
@@ -368,6 +376,7 @@ func TestCheckpointsAtAServiceAreNamedAfterTheRun(t *testing.T) {
 }
 
 func TestARunOnAServiceLeavesNoGoroutine(t *testing.T) {
+	tests.LongShared(t)
 	l := newLab(t)
 	c := small(t, "warmup.steps=0")
 	train(t, c, filepath.Join(t.TempDir(), "warm")) // what the backend keeps running

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
 func TestAFilledBatchHasSignalAndIsChargedForWhatWasDropped(t *testing.T) {
+	tests.Long(t)
 	for name, set := range map[string][]string{
 		"turns, queue":  {"pipeline.mode=sync", "replay.sampler=fifo", "replay.capacity=0"},
 		"turns, replay": {"pipeline.mode=sync", "pipeline.sync_updates=2"},
@@ -131,6 +133,7 @@ func TestLengthsVaryTheTimeOfAGroupAndNotItsMean(t *testing.T) {
 }
 
 func TestVaryingLengthsStallAQueueAndNotABuffer(t *testing.T) {
+	tests.Long(t)
 	stalled := func(set ...string) float64 {
 		c := small(t, append([]string{"pipeline.workers=5", "pipeline.trainers=1", "pipeline.rollout_cost=5",
 			"budget.updates=60", "warmup.steps=0", "evaluate.every=100"}, set...)...)

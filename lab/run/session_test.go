@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/results"
 )
@@ -158,39 +159,40 @@ func modes() map[string][]string {
 	}
 }
 
-// A run writes the same bytes on any number of cores and whether or not it is interrupted. An interruption at update n
-// ends the run with a checkpoint, a crash leaves the one before.
+// A run writes the same bytes on any number of cores and whether or not it is interrupted, more than once too. An
+// interruption at update n ends the run with a checkpoint, a crash leaves the one before.
 func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	short := []string{"default", "chunks of tokens", "filled in turns", "slow rewards", "groups by priority", "prompts replayed",
-		"off-policy, reference swapped", "critic"}
+	concurrent := []string{"chunks of tokens", "filled in turns", "slow rewards", "groups by priority", "prompts replayed",
+		"off-policy, reference swapped", "critic"} // one of each way to be concurrent
 	for name, assignments := range modes() {
-		// under the race detector: one of each way to be concurrent
-		if testing.Short() && !slices.Contains(short, name) {
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
+			if slices.Contains(concurrent, name) {
+				tests.LongShared(t)
+			} else if name != "default" {
+				tests.Long(t)
+			}
 			c := small(t, assignments...)
-			whole := filepath.Join(t.TempDir(), "whole")
-			for _, cores := range []int{1, 4} {
-				runtime.GOMAXPROCS(cores)
-				dir := whole
-				if cores > 1 {
-					dir = filepath.Join(t.TempDir(), "again")
-				}
-				if _, err := Train(context.Background(), c, beginAnew(t, c), dir, Hooks{}); err != nil {
-					t.Fatal(err)
-				}
-				sameRuns(t, dir, whole)
+			whole, stopped := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "stopped")
+			runtime.GOMAXPROCS(1)
+			if _, err := Train(t.Context(), c, beginAnew(t, c), whole, Hooks{}); err != nil {
+				t.Fatal(err)
 			}
-			for _, n := range few([]int{1, 13}, 1) {
-				dir := filepath.Join(t.TempDir(), "stopped")
-				if sum := interrupt(t, c, dir, n); sum.Ended != "interrupted" || sum.Updates < n {
-					t.Fatalf("stopped at update %d: ended %q after %d updates", n, sum.Ended, sum.Updates)
+			runtime.GOMAXPROCS(4)
+			start := beginAnew(t, c)
+			for _, at := range []int{1, 13} {
+				sum := stop(t, at, func(ctx context.Context, hooks Hooks) (*results.Summary, error) {
+					if at == 1 {
+						return Train(ctx, c, start, stopped, hooks)
+					}
+					return Resume(ctx, c, stopped, hooks)
+				})
+				if sum.Ended != "interrupted" || sum.Updates < at {
+					t.Fatalf("stopped at update %d: ended %q after %d updates", at, sum.Ended, sum.Updates)
 				}
-				resume(t, c, dir)
-				sameRuns(t, dir, whole)
 			}
+			resume(t, c, stopped)
+			sameRuns(t, stopped, whole)
 			dir := filepath.Join(t.TempDir(), "crashed")
 			crash(t, c, dir, 17)
 			resume(t, c, dir)
@@ -199,19 +201,12 @@ func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 	}
 }
 
-// few returns the first n cases if the tests are to be short.
-func few(cases []int, n int) []int {
-	if testing.Short() {
-		return cases[:n]
-	}
-	return cases
-}
-
-func interrupt(t *testing.T, c Config, dir string, at int) *results.Summary {
+// stop ends what trains at an update.
+func stop(t *testing.T, at int, train func(context.Context, Hooks) (*results.Summary, error)) *results.Summary {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	sum, err := Train(ctx, c, begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
+	sum, err := train(ctx, Hooks{OnUpdate: func(u results.Update) {
 		if u.Update == at {
 			// the machine stops at this update's end or, as it is told from another goroutine, at one soon after
 			cancel()
@@ -222,6 +217,13 @@ func interrupt(t *testing.T, c Config, dir string, at int) *results.Summary {
 		t.Fatal(err)
 	}
 	return sum
+}
+
+func interrupt(t *testing.T, c Config, dir string, at int) *results.Summary {
+	t.Helper()
+	return stop(t, at, func(ctx context.Context, hooks Hooks) (*results.Summary, error) {
+		return Train(ctx, c, begin(t, c), dir, hooks)
+	})
 }
 
 // crash ends a run as kill -9 would: in the middle, without a word, with half a line in its log.
@@ -258,6 +260,7 @@ func resume(t *testing.T, c Config, dir string) {
 }
 
 func TestOnlyTheBudgetMayChangeOnResume(t *testing.T) {
+	tests.Long(t)
 	grow(t, small(t))
 	// The exponent of the importance weights rises as it was to rise when the run began.
 	grow(t, small(t, "replay.sampler=prioritized"))
@@ -411,6 +414,7 @@ func TestABaselineThatReusesBatchesStallsLeastWithMoreTrainers(t *testing.T) {
 }
 
 func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
+	tests.LongShared(t)
 	c := small(t, "evaluate.target=0.9", "budget.updates=0", "budget.compute=8")
 	dir := filepath.Join(t.TempDir(), "compare")
 	comparison := Comparison{Config: c, Seeds: 2, Dir: dir}
@@ -447,6 +451,7 @@ func TestComparisonRunsBothArmsFromOneWarmStart(t *testing.T) {
 
 // Displays count up to the share of the budget, whichever limit ends the run.
 func TestARunEndsWhenItsBudgetIsUsed(t *testing.T) {
+	tests.Long(t)
 	for name, set := range map[string][]string{
 		"updates with replay":    {"budget.updates=4", "budget.compute=400"},
 		"updates of a queue":     {"budget.updates=4", "budget.compute=400", "replay.sampler=lifo"},
@@ -497,6 +502,7 @@ func TestSharesOfTimeSinceTheLastUpdateAddUpToOne(t *testing.T) {
 }
 
 func TestASummaryDistinguishesStalledFromIdleTime(t *testing.T) {
+	tests.Long(t)
 	for name, c := range map[string]struct {
 		settings                  []string
 		newPerUpdate, replayRatio float64
@@ -578,7 +584,7 @@ func TestTheLeastSizeOfATable(t *testing.T) {
 func TestEveryProblemIsReportedAndNothingThatFollowsFromOne(t *testing.T) {
 	for _, c := range []struct{ assignments, want []string }{
 		{[]string{"pipeline.batch=0", "replay.capacity=-1", "replay.sampler=x", "evaluate.every=-1"}, []string{
-			"pipeline.batch: 0: want 1 or more", "replay.capacity: -1: want 1 to", "replay.sampler: x: want one of",
+			"pipeline.batch: 0: want 1 or more", "replay.capacity: -1: want 1 or more", "replay.sampler: x: want lifo",
 			"evaluate.every: -1: want more than 0"}},
 		{[]string{"pipeline.batch=0"}, []string{"pipeline.batch: 0: want 1 or more"}},
 		{[]string{"pipeline.trainers=-1", "replay.positive_share=2"}, []string{"pipeline.trainers: -1: want",
@@ -587,6 +593,15 @@ func TestEveryProblemIsReportedAndNothingThatFollowsFromOne(t *testing.T) {
 			[]string{"replay.capacity: 90: want at least pipeline.batch"}},
 		{[]string{"pipeline.trainers=3", "replay.capacity=99"}, []string{
 			"pipeline.batch: 1024: want a multiple of the 3 trainers", "replay.capacity: 99: want at least pipeline.batch"}},
+		{[]string{"replay.retention=positive", "replay.positive_fraction=0.5", "replay.capacity=7"},
+			[]string{"replay.capacity: 7: want at least pipeline.batch"}},
+		{[]string{"pipeline.batch=x", "replay.capacity=100", "replay.samplr=lifo", "replay.unit=group"}, []string{
+			"pipeline.batch: x: want a whole number", "replay.samplr: unknown key: want replay.sampler"}},
+		{[]string{"replay.sampler=[lifo]", "replay.mix=1", "replay.positive_share=2", "replay.max_uses=3"}, []string{
+			"replay.sampler: [lifo]: want lifo, fifo", "replay.positive_share: 2: want 0 to 1"}},
+		{[]string{"replay.sampler=prioritized", "replay.age_decay=soon", "replay.importance_beta=2", "policy.positions=x",
+			"generate.max_tokens=99"}, []string{"replay.age_decay: soon: want versions, or inf for none",
+			"replay.importance_beta: 2: want 0 to 1", "policy.positions: x: want a whole number"}},
 	} {
 		_, err := Load("", c.assignments)
 		if err == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -70,6 +71,7 @@ func TestASnapshotGeneratesForTheRunsLimitOfPrompts(t *testing.T) {
 
 // A table of steps is given steps.
 func TestASnapshotGeneratesStepsForATableOfSteps(t *testing.T) {
+	tests.LongShared(t)
 	s := trainedSnapshot(t, counts(t, counting{turns: 5, slip: 0.2}, "replay.unit=step", "replay.capacity=96",
 		"pipeline.batch=24"))
 	held, err := s.Generate(context.Background(), 1, 4)

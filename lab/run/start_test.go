@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/lab/results"
@@ -42,6 +43,7 @@ func startOf(t *testing.T, s *Starts, c Config) (*Start, bool) {
 }
 
 func TestRunsThatBeginAlikeShareAStart(t *testing.T) {
+	tests.LongShared(t)
 	c := small(t)
 	for change, shared := range map[string]bool{
 		"learner.learning_rate=0.01": true, "replay.capacity=64": true, "generate.temperature=0.9": true,
@@ -107,6 +109,7 @@ func TestOwnTasksOfOneNameDoNotShareAStart(t *testing.T) {
 }
 
 func TestASharedStartGivesTheSameBytes(t *testing.T) {
+	tests.LongShared(t)
 	c, other := small(t), small(t, "learner.learning_rate=0.01", "replay.sampler=uniform")
 	s := expected(t, other, c)
 	for _, x := range []Config{other, c} { // the second run starts from what the first has used
@@ -265,6 +268,7 @@ func long(t *testing.T, assignments ...string) (*results.Summary, []results.TooL
 }
 
 func TestPromptsThatThePolicyCannotReadAreLeftOutAndCounted(t *testing.T) {
+	tests.Long(t)
 	for _, c := range []struct {
 		set, limit, out int
 	}{
@@ -300,6 +304,7 @@ func TestALimitOfPromptsThatLeavesNothingIsRefusedBeforeTheRun(t *testing.T) {
 }
 
 func TestDemonstrationsThatThePolicyCannotHoldAreNotImitated(t *testing.T) {
+	tests.Long(t)
 	// With 228 characters before it, "Halve 9." and its answer take the 256 positions, "Halve 10." needs 258.
 	if _, _, err := long(t, "warmup={steps: 2, batch: 32}", "task.template="+strings.Repeat("x", 228)+"{problem}",
 		"task.max_prompt_tokens=255", "generate.max_tokens=20"); err != nil {
@@ -309,6 +314,7 @@ func TestDemonstrationsThatThePolicyCannotHoldAreNotImitated(t *testing.T) {
 
 // Problems that stopped a run in its middle are left out of public ones.
 func TestPublicProblemsThatAreTooLongAreLeftOut(t *testing.T) {
+	tests.Long(t)
 	model, problems := "../../../shared/data/TinyStories-656K", "../../../shared/data/math/rllm_train_math.json"
 	for _, path := range []string{model, problems} {
 		if _, err := os.Stat(path); err != nil {
@@ -347,11 +353,9 @@ func TestEveryShippedConfigurationTrainsForAFewUpdates(t *testing.T) {
 	if err != nil || len(files) < 10 {
 		t.Fatalf("found %q: %v", files, err)
 	}
-	if testing.Short() { // one of each kind: turns, and images; without -short all run
-		files = []string{"../../configs/geometry.yaml", "../../configs/search.yaml"}
-	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			tests.Long(t)
 			t.Parallel()
 			text, err := os.ReadFile(file)
 			if err != nil {

@@ -12,16 +12,26 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// table is where a run's rollouts are: in the run itself ([embedded]) or in a service ([remote]). Like a
-// pipeline.Buffer it is used from one goroutine.
+// table is where a run's rollouts are: in the run itself ([embedded]) or in a service ([remote], [liveTable]). It is
+// used from one goroutine.
 type table interface {
 	pipeline.Buffer
+	described
+	kept
+}
+
+// described tells what a run writes of its table.
+type described interface {
 	// Options returns the table's options with defaults filled in.
 	Options() replay.Options
 	// state returns what a line of metrics.jsonl says of it, after every update.
 	state(ctx context.Context) (tableState, error)
 	// summary returns what summary.json says of it, at the end.
 	summary(ctx context.Context) (tableSummary, error)
+}
+
+// kept is part of a run's checkpoints.
+type kept interface {
 	// save makes the table part of the checkpoint in a folder, and restore puts it back to where it was then.
 	save(ctx context.Context, dir string) error
 	restore(ctx context.Context, dir string) error
@@ -37,10 +47,10 @@ type tableState struct {
 
 // tableSummary is everything that a run tells of its table.
 type tableSummary struct {
-	stats    rollout.Stats
-	ageDecay float64
-	ages     []results.AgePriority // of a prioritized sampler
-	ess      []results.AgeESS
+	tableState
+	stats rollout.Stats
+	ages  []results.AgePriority // of a prioritized sampler
+	ess   []results.AgeESS
 }
 
 // openTable opens the table of a run: its own, or one of a service. A run that begins wants the latter empty.
@@ -70,7 +80,8 @@ func (e embedded) state(ctx context.Context) (tableState, error) {
 func (e embedded) summary(ctx context.Context) (tableSummary, error) {
 	stats, err := e.Stats(ctx)
 	in := e.Inspect()
-	return tableSummary{stats, in.AgeDecay(), agePriorities(in), ageESS(in)}, err
+	state := tableState{stats.Present, in.NeverUsedShare(), in.AgeDecay()}
+	return tableSummary{state, stats, agePriorities(in), ageESS(in)}, err
 }
 
 func (e embedded) save(_ context.Context, dir string) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/reprise-rl/reprise/lab/task/external"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 func (c Config) taskName() string { return fmt.Sprint(c.Task["name"]) }
@@ -31,7 +32,7 @@ func (c Config) taskSettings() (catalog.Configuration, error) {
 	}
 	tree := maps.Clone(c.Task)
 	delete(tree, "name")
-	return settings, decodeTree("task", tree, reflect.ValueOf(settings).Elem())
+	return settings, reader().Tree("task", tree, settings)
 }
 
 // newTask returns the task, from the cache if it is the last one made. The run's seed orders its training prompts. The
@@ -108,7 +109,7 @@ func NewTask(name string, assignments []string, seed uint64) (task.Task, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = assignTo(reflect.ValueOf(settings).Elem(), assignments)
+	err = reader().Assign(assignments, settings)
 	if err := errors.Join(err, settings.Validate()); err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func NewVerifier(name string, assignments []string) (task.Verifier, error) {
 		return catalog.Verifier(name)
 	}
 	var settings external.Settings
-	if err := assignTo(reflect.ValueOf(&settings).Elem(), assignments); err != nil {
+	if err := reader().Assign(assignments, &settings); err != nil {
 		return nil, err
 	}
 	return external.NewVerifier(settings)
@@ -139,7 +140,9 @@ func (c Config) resolved() (Config, error) {
 		}
 		settings.Resolve()
 		c.Task = maps.Clone(c.Task)
-		writeFields(reflect.ValueOf(settings).Elem(), c.Task)
+		for f := range option.Fields(reflect.ValueOf(settings).Elem()) {
+			c.Task[f.Key] = f.Value.Interface()
+		}
 	}
 	c.Learner = c.resolvedLearner()
 	if c.Generate.Precision == policy.Full {
@@ -166,19 +169,6 @@ func (c Config) resolved() (Config, error) {
 		b.Workers, b.Trainers = arm.Workers, arm.Trainers
 	}
 	return c, nil
-}
-
-// writeFields writes the fields of a struct into a mapping under their yaml keys.
-func writeFields(v reflect.Value, into map[string]any) {
-	for i := range v.NumField() {
-		key, inline := yamlKey(v.Type().Field(i))
-		switch {
-		case inline:
-			writeFields(v.Field(i), into)
-		case key != "":
-			into[key] = v.Field(i).Interface()
-		}
-	}
 }
 
 // rewardLatency returns the simulated latency of a group's rewards, nil if there is none.

@@ -56,7 +56,7 @@ func TestTheLossOfABatchThatPythonDrew(t *testing.T) {
 	var losses []sampledLoss
 	for _, text := range given.Configurations {
 		config := Default()
-		if err := decode(text, &config); err != nil {
+		if err := reader().YAML(text, &config); err != nil {
 			t.Fatal(err)
 		}
 		learning, err := config.policyLearning()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/rollout"
@@ -189,9 +190,7 @@ func success(t *testing.T, c Config, s *Start) float64 {
 }
 
 func TestWarmupFromExpertsRaisesSuccess(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs without -short")
-	}
+	tests.Long(t)
 	for name, k := range map[string]struct {
 		rules counting
 		noise float64
@@ -208,6 +207,7 @@ func TestWarmupFromExpertsRaisesSuccess(t *testing.T) {
 }
 
 func TestWarmupEndsWhereEpisodesSucceedOftenEnough(t *testing.T) {
+	tests.Long(t)
 	steps := func(until string) (last int) {
 		c := counts(t, counting{turns: 6}, "warmup.batch=32", "warmup.learning_rate=0.01", "warmup.steps=150",
 			"warmup.until="+until)
@@ -224,9 +224,7 @@ func TestWarmupEndsWhereEpisodesSucceedOftenEnough(t *testing.T) {
 
 // Few updates of reinforcement learning teach what a short warm-up left open.
 func TestLearningFromEpisodesRaisesSuccess(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs without -short")
-	}
+	tests.Long(t)
 	c := counts(t, counting{turns: 5}, append(able(), "warmup.steps=30", "warmup.batch=16",
 		"warmup.learning_rate=0.003", "pipeline.mode=sync",
 		"pipeline.batch=64", "pipeline.group=8", "replay.capacity=128", "budget.updates=40",

@@ -17,7 +17,7 @@ import (
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
@@ -55,7 +55,7 @@ type Comparison struct {
 		Mean  float64 `json:"mean"`
 		Sigma float64 `json:"sigma"`
 	} `json:"reward_latency"`
-	Division       Division            `json:"division,omitzero"` // of the arms in parts; zero: there are none
+	InParts        InParts             `json:"in_parts,omitzero"` // of the arms in parts; zero: there are none
 	WeightTransfer float64             `json:"weight_transfer"`
 	WeightSync     pipeline.WeightSync `json:"weight_sync"`
 	InFlight       int                 `json:"updates_in_flight"` // 0: no limit
@@ -172,10 +172,10 @@ func numbers(list string, n int) []float64 {
 }
 
 // Compare runs a trial with a queue that gives the newest rollouts first, with one that gives the oldest first, and
-// with a buffer of about the given capacity; then, if there is a division, with the latter two in parts. It sets the
+// with a buffer of about the given capacity; then, if some are to be in parts, with the latter two in parts. It sets the
 // trial's Buffer and Skip. A trial too short to show more than its beginning is refused, and so is one that would take
 // for ever; the [option.Error] has the key workers, trainers or rollouts.
-func Compare(ctx context.Context, t Trial, capacity int, d Division) (*Comparison, error) {
+func Compare(ctx context.Context, t Trial, capacity int, d InParts) (*Comparison, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ type schedule struct {
 // arms are the schedules compared, in the order in which they are shown.
 func (c *comparer) arms() []schedule {
 	arms := []schedule{{sampler: replay.LIFO}, {sampler: replay.FIFO}, {sampler: replay.Distinct}}
-	if c.division.Parts > 0 {
+	if c.inParts.Parts > 0 {
 		arms = append(arms, schedule{sampler: replay.FIFO, parts: true}, schedule{sampler: replay.Distinct, parts: true})
 	}
 	return arms
@@ -220,7 +220,7 @@ func (c *comparer) armName(a schedule) string {
 		name = string(a.sampler) + " queue"
 	}
 	if a.parts {
-		name += fmt.Sprintf(", %d parts", c.division.Parts)
+		name += fmt.Sprintf(", %d parts", c.inParts.Parts)
 	}
 	return name
 }
@@ -228,15 +228,15 @@ func (c *comparer) armName(a schedule) string {
 // comparer runs the arms of a comparison.
 type comparer struct {
 	Trial
-	division Division
+	inParts  InParts
 	capacity int    // of the buffer
 	queue    int    // of the queues
 	raised   string // why the buffer is larger than asked for, empty if it is not
 }
 
-func newComparer(t Trial, capacity int, d Division) (*comparer, error) {
+func newComparer(t Trial, capacity int, d InParts) (*comparer, error) {
 	t.Options = t.Options.WithDefaults()
-	c := &comparer{Trial: t, division: d}
+	c := &comparer{Trial: t, inParts: d}
 	o, w := c.Options, &c.Workload
 	w.Workers, w.Group, w.RolloutCost = o.Workers, o.Group, o.RolloutCost
 	if o.Batch%o.Trainers != 0 {
@@ -312,13 +312,13 @@ func (c *comparer) room(a schedule) int {
 	if a.sampler.Consumes() {
 		capacity = c.queue
 	}
-	if n := c.division.Parts; a.parts {
+	if n := c.inParts.Parts; a.parts {
 		least, share := c.Options.Group, c.Options.Batch/c.Options.Trainers
-		if !a.sampler.Consumes() && c.division.Scope == Own {
+		if !a.sampler.Consumes() && c.inParts.Scope == Own {
 			least = max(least, share)
 		}
 		// Of a part up to a group is unusable room.
-		return n * max(split.Share(capacity, n, 1), least, split.Share(share, n-1, 1)+c.Options.Group)
+		return n * max(parted.Share(capacity, n, 1), least, parted.Share(share, n-1, 1)+c.Options.Group)
 	}
 	return capacity
 }
@@ -328,9 +328,9 @@ func (c *comparer) run(ctx context.Context, a *schedule) error {
 	t := c.Trial
 	var err error
 	if a.parts {
-		var parts *Parts
-		o.Capacity, o.Shards = o.Capacity/c.division.Parts, 1
-		if parts, err = NewParts(c.division, c.Options.Trainers, o); err == nil {
+		var parts *PartedTable
+		o.Capacity, o.Shards = o.Capacity/c.inParts.Parts, 1
+		if parts, err = NewPartedTable(c.inParts, c.Options.Trainers, o); err == nil {
 			t.Buffer, a.absence = parts, &parts.Absence
 		}
 	} else {
@@ -352,7 +352,7 @@ func (c *comparer) comparison(arms []schedule, seconds float64) *Comparison {
 		Rollouts: c.Rollouts, Skipped: c.Skip, Seed: w.Seed, Batching: cmp.Or(w.Batching, Continuous),
 		WeightTransfer: o.WeightTransfer, WeightSync: o.WeightSync, InFlight: o.UpdatesInFlight,
 		ComputeRatio: o.ComputeRatio(), ExpectedReplayRatio: o.ExpectedReplayRatio(), GroupUpdates: o.GroupUpdates(),
-		Delay: w.Delay(), Pace: w.Pace(), StalenessBound: o.StalenessBound(c.capacity), Division: c.division,
+		Delay: w.Delay(), Pace: w.Pace(), StalenessBound: o.StalenessBound(c.capacity), InParts: c.inParts,
 		Warnings: []string{}, Seconds: seconds,
 	}
 	x.Stragglers.Share, x.Stragglers.Factor = w.Stragglers, w.Slowness
@@ -425,7 +425,7 @@ func (x *Comparison) explain() []string {
 
 // explainParts compares the buffer in parts with the one table, and says what losses did.
 func (x *Comparison) explainParts() (list []string) {
-	one, d := x.arm(replay.Distinct), x.Division
+	one, d := x.arm(replay.Distinct), x.InParts
 	for _, a := range x.Arms {
 		if a.Absence == nil {
 			continue
@@ -447,7 +447,7 @@ func (x *Comparison) explainParts() (list []string) {
 	return list
 }
 
-func scopeOf(a ComparisonArm, d Division) Scope {
+func scopeOf(a ComparisonArm, d InParts) Scope {
 	if a.Sampler.Consumes() {
 		return Global
 	}

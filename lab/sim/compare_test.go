@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/replay"
@@ -25,7 +26,7 @@ func smallTrial(workers, trainers int, rolloutCost float64, rollouts int) Trial 
 
 func compared(t *testing.T, trial Trial, capacity int) *Comparison {
 	t.Helper()
-	x, err := Compare(t.Context(), trial, capacity, Division{})
+	x, err := Compare(t.Context(), trial, capacity, InParts{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +75,7 @@ func TestAComparisonShowsTheStallsOfQueuesAndOfTheBuffer(t *testing.T) {
 }
 
 func TestAComparisonRunsTheScheduleItIsGiven(t *testing.T) {
+	tests.Long(t)
 	trial := smallTrial(6, 2, 6, 20_000)
 	trial.Options.WeightTransfer, trial.Options.WeightSync, trial.Options.UpdatesInFlight = 16, pipeline.ByToken, 1
 	trial.Workload = Workload{
@@ -107,7 +109,7 @@ func TestAComparisonRunsTheScheduleItIsGiven(t *testing.T) {
 }
 
 func TestABufferTooSmallForItsTrainersIsRaised(t *testing.T) {
-	c, err := newComparer(smallTrial(10, 2, 5, 100_000), 1, Division{})
+	c, err := newComparer(smallTrial(10, 2, 5, 100_000), 1, InParts{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,7 @@ func TestTrialsThatShowNothingOrNeverEndAreRefused(t *testing.T) {
 		"rollouts: 1000000: want at most 350000: the buf": big,
 		"trainers: 1024: want fewer":                      many,
 	} {
-		if _, err := newComparer(trial, 0, Division{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newComparer(trial, 0, InParts{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one with %q", trial.Options, err, want)
 		}
 	}
@@ -142,7 +144,7 @@ func TestTrialsThatShowNothingOrNeverEndAreRefused(t *testing.T) {
 // trials.
 func TestNoComparisonGetsStuck(t *testing.T) {
 	rng := rollout.Stream(1, "test/schedules", 0)
-	for range 20 {
+	for range tests.Count(20, 3) {
 		trainers := 1 + rng.IntN(6)
 		trial := smallTrial(1+rng.IntN(12), trainers, 0.3+10*rng.Float64(), 3000)
 		o, w := &trial.Options, &trial.Workload
@@ -154,7 +156,7 @@ func TestNoComparisonGetsStuck(t *testing.T) {
 		w.Rewards = task.Latency{Distribution: task.Lognormal, Mean: 20, Sigma: 2}
 		w.Batching, o.WeightSync = []Batching{Continuous, Static}[rng.IntN(2)],
 			[]pipeline.WeightSync{pipeline.ByGroup, pipeline.ByToken}[rng.IntN(2)]
-		d := Division{Parts: 2 + rng.IntN(9), Scope: []Scope{Own, Global}[rng.IntN(2)], LostEvery: 3 + rng.IntN(20),
+		d := InParts{Parts: 2 + rng.IntN(9), Scope: []Scope{Own, Global}[rng.IntN(2)], LostEvery: 3 + rng.IntN(20),
 			LostUpdates: rng.IntN(3), ForGood: rng.IntN(2) == 0}
 		c, err := newComparer(trial, capacity, d)
 		if err != nil {

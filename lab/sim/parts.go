@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/reprise-rl/reprise/replay"
-	"github.com/reprise-rl/reprise/replay/split"
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
@@ -21,8 +21,8 @@ const (
 	Global Scope = "global" // every batch comes from all parts, in proportion to what they hold
 )
 
-// Division is a table in parts, some of which are lost for a while. Its zero value is one table.
-type Division struct {
+// InParts is a table in parts, some of which are lost for a while. Its zero value is one table.
+type InParts struct {
 	Parts       int   `json:"parts"` // 2 to 256, or 0
 	Scope       Scope `json:"scope"`
 	LostEvery   int   `json:"lost_every"`   // updates from one loss to the next, of a part drawn at random
@@ -31,12 +31,12 @@ type Division struct {
 }
 
 // Validate reports every value out of its range.
-func (d Division) Validate() error {
-	if d == (Division{}) {
+func (d InParts) Validate() error {
+	if d == (InParts{}) {
 		return nil
 	}
 	var p option.Problems
-	p.Check(d.Parts >= 2 && d.Parts <= split.MaxParts, "parts", d.Parts, "2 to %d, or 1 for one table", split.MaxParts)
+	p.Check(d.Parts >= 2 && d.Parts <= parted.MaxParts, "parts", d.Parts, "2 to %d, or 1 for one table", parted.MaxParts)
 	p.Check(d.Scope == Own || d.Scope == Global, "scope", d.Scope, "%s or %s", Own, Global)
 	p.Check(d.LostUpdates >= 0, "lost_updates", d.LostUpdates, "1 or more, or 0 for no loss")
 	p.Check(d.LostUpdates < max(1, d.LostEvery), "lost_every", d.LostEvery, "more than lost_updates (%d): one part at a "+
@@ -52,14 +52,14 @@ type Absence struct {
 	Rerouted uint64 `json:"rerouted"` // groups whose part was lost
 }
 
-// Parts is a table in parts: each is a table of one shard, and groups, draws and versions are divided among them as the
+// PartedTable is a table in parts: each is a table of one shard, and groups, draws and versions are divided among them as the
 // clients of several services divide them. Losses and draws are functions of the seed.
-type Parts struct {
+type PartedTable struct {
 	Absence Absence
 
-	division Division
+	in       InParts
 	options  replay.Options // of a part, but for its seed
-	rule     split.Rule
+	rule     parted.Rule
 	trainers int
 	tables   []*replay.Table
 	lost     int // the part that is lost; -1: none
@@ -71,12 +71,12 @@ type Parts struct {
 	gone     rollout.Stats
 }
 
-// NewParts returns a table in parts for a number of trainers. The options are those of a part.
-func NewParts(d Division, trainers int, part replay.Options) (*Parts, error) {
+// NewPartedTable returns a table in parts for a number of trainers. The options are those of a part.
+func NewPartedTable(d InParts, trainers int, part replay.Options) (*PartedTable, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Parts{division: d, options: part, rule: part.Division(), trainers: trainers, lost: -1,
+	p := &PartedTable{in: d, options: part, rule: part.DrawRule(), trainers: trainers, lost: -1,
 		tables: make([]*replay.Table, d.Parts), turns: make([]int, trainers)}
 	p.gone.Evicted = make(map[rollout.Cause]uint64)
 	for i := range p.tables {
@@ -87,7 +87,7 @@ func NewParts(d Division, trainers int, part replay.Options) (*Parts, error) {
 	return p, nil
 }
 
-func (p *Parts) create(part int) (err error) {
+func (p *PartedTable) create(part int) (err error) {
 	o := p.options
 	o.Seed += uint64(part)
 	p.tables[part], err = replay.New(o)
@@ -96,13 +96,13 @@ func (p *Parts) create(part int) (err error) {
 
 // Insert adds a group, the only one, to the first part in its order that is there. If that is full the group goes to
 // the next one with room: the pipeline inserts in order, and it would hold up all others, as it does not with services.
-func (p *Parts) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
+func (p *PartedTable) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error) {
 	if len(groups) != 1 {
 		return nil, fmt.Errorf("inserting %d groups: insert one at a time: %w", len(groups), rollout.ErrInvalid)
 	}
 	g := groups[0]
-	key := split.Key(g.Rollouts[0].PromptID, strconv.FormatUint(p.groups, 10), 0)
-	order := split.Order(key, len(p.tables))
+	key := parted.Key(g.Rollouts[0].PromptID, strconv.FormatUint(p.groups, 10), 0)
+	order := parted.Order(key, len(p.tables))
 	var full error
 	for _, part := range order {
 		if part == p.lost {
@@ -121,7 +121,7 @@ func (p *Parts) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.
 			p.Absence.Rerouted++
 		}
 		for i := range ids {
-			ids[i] = rollout.ID(split.Join(part, uint64(ids[i])))
+			ids[i] = rollout.ID(parted.Join(part, uint64(ids[i])))
 		}
 		return ids, nil
 	}
@@ -129,10 +129,10 @@ func (p *Parts) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.
 }
 
 // Sample draws a trainer's batch. The request's shard is the trainer.
-func (p *Parts) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
+func (p *PartedTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	trainer := req.Shard
 	req.Shard = 0
-	if p.rule.Kind == split.Queue || p.division.Scope == Global {
+	if p.rule.Kind == parted.Queue || p.in.Scope == Global {
 		return p.sampleAll(ctx, req, trainer)
 	}
 	own := p.own(trainer)
@@ -149,17 +149,14 @@ func (p *Parts) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch
 		}
 		p.turns[trainer] += i + 1
 		b.Shard = trainer
-		for i := range b.Draws {
-			d := &b.Draws[i]
-			d.ID, d.Group = rollout.ID(split.Join(part, uint64(d.ID))), split.Join(part, d.Group)
-		}
+		parted.JoinDraws(part, b.Draws)
 		return b, nil
 	}
 	return nil, starved
 }
 
 // own returns a trainer's own parts that are there, or all others if none is.
-func (p *Parts) own(trainer int) []int {
+func (p *PartedTable) own(trainer int) []int {
 	var own, others []int
 	for part := range p.tables {
 		mine := part == trainer%len(p.tables)
@@ -181,15 +178,15 @@ func (p *Parts) own(trainer int) []int {
 }
 
 // sampleAll divides a batch over all parts that are there.
-func (p *Parts) sampleAll(ctx context.Context, req rollout.Request, trainer int) (*rollout.Batch, error) {
-	totals := make([]split.Totals, len(p.tables))
+func (p *PartedTable) sampleAll(ctx context.Context, req rollout.Request, trainer int) (*rollout.Batch, error) {
+	totals := make([]parted.Totals, len(p.tables))
 	for i, t := range p.tables {
 		if i != p.lost {
 			totals[i] = t.ServiceView().Totals(0)
 		}
 	}
 	random := rollout.Stream(p.options.Seed, "sim/parts/draw", p.draws)
-	plan, err := split.Divide(random, p.rule, totals, req.Size, req.Fresh)
+	plan, err := parted.Divide(random, p.rule, totals, req.Size, req.Fresh)
 	if err != nil {
 		return nil, err
 	}
@@ -211,10 +208,10 @@ func (p *Parts) sampleAll(ctx context.Context, req rollout.Request, trainer int)
 }
 
 // Report ignores measurements: a learner without a model makes none.
-func (p *Parts) Report(ctx context.Context, _ ...rollout.Feedback) error { return ctx.Err() }
+func (p *PartedTable) Report(ctx context.Context, _ ...rollout.Feedback) error { return ctx.Err() }
 
 // Advance sets the version of every part that is there. Parts are lost and come back with it.
-func (p *Parts) Advance(ctx context.Context, v rollout.Version) error {
+func (p *PartedTable) Advance(ctx context.Context, v rollout.Version) error {
 	p.version = v
 	if p.lost >= 0 && v >= p.back {
 		p.lost = -1
@@ -227,15 +224,15 @@ func (p *Parts) Advance(ctx context.Context, v rollout.Version) error {
 			return fmt.Errorf("advance part %d: %w", i, err)
 		}
 	}
-	if d := p.division; d.LostUpdates > 0 && int(v)%d.LostEvery == 0 {
+	if d := p.in; d.LostUpdates > 0 && int(v)%d.LostEvery == 0 {
 		return p.lose(ctx, rollout.Stream(p.options.Seed, "sim/parts/lost", uint64(v)).IntN(len(p.tables)))
 	}
 	return nil
 }
 
 // lose takes a part away until it comes back as it was, or empty.
-func (p *Parts) lose(ctx context.Context, part int) error {
-	p.lost, p.back = part, p.version+rollout.Version(p.division.LostUpdates)
+func (p *PartedTable) lose(ctx context.Context, part int) error {
+	p.lost, p.back = part, p.version+rollout.Version(p.in.LostUpdates)
 	s, err := p.tables[part].Stats(ctx)
 	if err != nil {
 		return err
@@ -243,7 +240,7 @@ func (p *Parts) lose(ctx context.Context, part int) error {
 	present := uint64(s.Present)
 	p.Absence.Losses++
 	p.Absence.Rollouts += present
-	if !p.division.ForGood {
+	if !p.in.ForGood {
 		return nil
 	}
 	p.Absence.Gone += present
@@ -256,7 +253,7 @@ func (p *Parts) lose(ctx context.Context, part int) error {
 }
 
 // Len returns how many rollouts can be drawn.
-func (p *Parts) Len(ctx context.Context) (int, error) {
+func (p *PartedTable) Len(ctx context.Context) (int, error) {
 	n := 0
 	for i, t := range p.tables {
 		if i != p.lost {
@@ -272,7 +269,7 @@ func (p *Parts) Len(ctx context.Context) (int, error) {
 
 // Stats returns the sums over all parts, a lost one's as of its loss. Rollouts that are gone for good are evicted by
 // damage.
-func (p *Parts) Stats(ctx context.Context) (rollout.Stats, error) {
+func (p *PartedTable) Stats(ctx context.Context) (rollout.Stats, error) {
 	sum := rollout.Stats{Version: p.version, Evicted: make(map[rollout.Cause]uint64)}
 	addStats(&sum, p.gone)
 	for _, t := range p.tables {

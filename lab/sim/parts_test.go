@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -24,9 +25,9 @@ func bigTrial(rollouts int) Trial {
 }
 
 // inParts runs a trial on a table in parts.
-func inParts(t *testing.T, trial Trial, d Division, part replay.Options) (*Parts, *Record) {
+func inParts(t *testing.T, trial Trial, d InParts, part replay.Options) (*PartedTable, *Record) {
 	t.Helper()
-	p, err := NewParts(d, trial.Options.Trainers, part)
+	p, err := NewPartedTable(d, trial.Options.Trainers, part)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +40,7 @@ func inParts(t *testing.T, trial Trial, d Division, part replay.Options) (*Parts
 }
 
 func TestGlobalDrawsFromPartsAreThoseOfOneTable(t *testing.T) {
+	tests.Long(t)
 	// One table of one shard beside eight parts, in eight schedules of the same seeds: means of paired differences, with
 	// their standard errors. With one trainer both draw each batch without replacement from everything. Parts keep the
 	// newest rollouts each, so a rollout's time in the table varies; its mean is that of one table.
@@ -56,13 +58,13 @@ func TestGlobalDrawsFromPartsAreThoseOfOneTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, all := inParts(t, trial, Division{Parts: parts, Scope: Global},
+		_, all := inParts(t, trial, InParts{Parts: parts, Scope: Global},
 			replay.Options{Sampler: replay.Distinct, Capacity: capacity / parts, Seed: seed})
 		if all.Rollouts != one.Rollouts || all.Updates != one.Updates || all.Used != one.Used || all.Time != one.Time {
 			t.Fatalf("seed %d: the schedules differ: %d rollouts and %d updates in parts, %d and %d in one table", seed,
 				all.Rollouts, all.Updates, one.Rollouts, one.Updates)
 		}
-		_, own := inParts(t, trial, Division{Parts: parts, Scope: Own},
+		_, own := inParts(t, trial, InParts{Parts: parts, Scope: Own},
 			replay.Options{Sampler: replay.Distinct, Capacity: capacity / parts, Seed: seed})
 		if a, b := own.SinceLastUse.Mean(), one.SinceLastUse.Mean(); math.Abs(a/b-1) < 0.1 {
 			t.Fatalf("seed %d: uses are %g updates apart in batches from one part, %g in one table: no difference shows", seed,
@@ -99,7 +101,7 @@ func TestGlobalDrawsFromPartsAreThoseOfOneTable(t *testing.T) {
 func TestQueuesDrawFromAllParts(t *testing.T) {
 	trial := bigTrial(20_000)
 	for _, scope := range []Scope{Own, Global} {
-		p, r := inParts(t, trial, Division{Parts: 8, Scope: scope}, replay.Options{Sampler: replay.FIFO, Capacity: 128})
+		p, r := inParts(t, trial, InParts{Parts: 8, Scope: scope}, replay.Options{Sampler: replay.FIFO, Capacity: 128})
 		if r.Uses.Max() != 1 || r.Uses.Of(0) != 0 || r.ReplayRatio() < 0.98 || r.ReplayRatio() > 1.02 {
 			t.Errorf("scope %s: rollouts of a queue are used %v times", scope, r.Uses)
 		}
@@ -124,7 +126,7 @@ func TestTrainersDrawFromTheirOwnParts(t *testing.T) {
 		{5, 3, 0, "[1 2] [1] [2] [1 2] [1]"},
 		{1, 4, -1, "[0 1 2 3]"},
 	} {
-		p, err := NewParts(Division{Parts: c.parts, Scope: Own}, c.trainers, replay.Options{Capacity: 8})
+		p, err := NewPartedTable(InParts{Parts: c.parts, Scope: Own}, c.trainers, replay.Options{Capacity: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +141,7 @@ func TestTrainersDrawFromTheirOwnParts(t *testing.T) {
 	}
 	// Each trainer takes turns among its own.
 	trial := bigTrial(20_000)
-	p, _ := inParts(t, trial, Division{Parts: 16, Scope: Own}, replay.Options{Sampler: replay.Distinct, Capacity: 256})
+	p, _ := inParts(t, trial, InParts{Parts: 16, Scope: Own}, replay.Options{Sampler: replay.Distinct, Capacity: 256})
 	var drawn []float64
 	for _, table := range p.tables {
 		s, err := table.Stats(t.Context())
@@ -169,10 +171,10 @@ func rolloutGroup(prompt uint64, v rollout.Version) rollout.Group {
 func TestTheRolloutsOfLostPartsAreAccountedForExactly(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		d := Division{Parts: 2 + rng.IntN(7), Scope: []Scope{Own, Global}[rng.IntN(2)], LostEvery: 4,
+		d := InParts{Parts: 2 + rng.IntN(7), Scope: []Scope{Own, Global}[rng.IntN(2)], LostEvery: 4,
 			LostUpdates: 1 + rng.IntN(3), ForGood: rng.IntN(2) == 0}
 		sampler := []replay.Sampler{replay.Distinct, replay.FIFO}[rng.IntN(2)]
-		p, err := NewParts(d, 2, replay.Options{Sampler: sampler, Capacity: 40, Seed: seed})
+		p, err := NewPartedTable(d, 2, replay.Options{Sampler: sampler, Capacity: 40, Seed: seed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +236,7 @@ func TestTheRolloutsOfLostPartsAreAccountedForExactly(t *testing.T) {
 }
 
 func TestAComparisonShowsPartsBesideOneTable(t *testing.T) {
-	run := func(d Division) *Comparison {
+	run := func(d InParts) *Comparison {
 		trial := bigTrial(16_000)
 		x, err := Compare(t.Context(), trial, 4096, d)
 		if err != nil {
@@ -243,9 +245,9 @@ func TestAComparisonShowsPartsBesideOneTable(t *testing.T) {
 		x.Seconds = 0
 		return x
 	}
-	d := Division{Parts: 8, Scope: Own, LostEvery: 20, LostUpdates: 10}
+	d := InParts{Parts: 8, Scope: Own, LostEvery: 20, LostUpdates: 10}
 	x := run(d)
-	if len(x.Arms) != 5 || x.Division != d || x.Arms[4].Absence.Losses < 2 || x.Arms[3].Absence.Rerouted == 0 ||
+	if len(x.Arms) != 5 || x.InParts != d || x.Arms[4].Absence.Losses < 2 || x.Arms[3].Absence.Rerouted == 0 ||
 		x.Arms[2].Absence != nil {
 		t.Fatalf("%d arms: %+v", len(x.Arms), x)
 	}
@@ -259,7 +261,7 @@ func TestAComparisonShowsPartsBesideOneTable(t *testing.T) {
 	if first, err2 := json.Marshal(x); err1 != nil || err2 != nil || string(first) != string(again) {
 		t.Error("the same schedule twice differs")
 	}
-	one := run(Division{})
+	one := run(InParts{})
 	for i, arm := range one.Arms {
 		a, err1 := json.Marshal(arm)
 		if b, err2 := json.Marshal(x.Arms[i]); err1 != nil || err2 != nil || string(a) != string(b) {
@@ -268,8 +270,8 @@ func TestAComparisonShowsPartsBesideOneTable(t *testing.T) {
 	}
 }
 
-func TestWrongDivisionsAreRefused(t *testing.T) {
-	for want, d := range map[string]Division{
+func TestWrongTablesInPartsAreRefused(t *testing.T) {
+	for want, d := range map[string]InParts{
 		"parts: 1: want 2":         {Parts: 1, Scope: Own},
 		"parts: 257: want":         {Parts: 257, Scope: Own},
 		"scope: all: want own":     {Parts: 2, Scope: "all"},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/sim"
 	"github.com/reprise-rl/reprise/lab/task"
@@ -80,6 +81,7 @@ func TestConstantLengthsGiveTheScheduleOfTheCostModel(t *testing.T) {
 }
 
 func TestStallsAndReplayAreThoseOfTheClosedForms(t *testing.T) {
+	tests.Long(t)
 	within := func(what string, got, want, within float64) {
 		t.Helper()
 		if math.Abs(got-want) > within {
@@ -129,6 +131,7 @@ func TestStallsAndReplayAreThoseOfTheClosedForms(t *testing.T) {
 }
 
 func TestHeavierTailsStallTheQueueAndNotTheBuffer(t *testing.T) {
+	tests.Long(t)
 	// W/T = mu: with lengths that are alike nobody waits ([ER] app. D).
 	var stalls []float64
 	for _, sigma := range []float64{0, 0.5, 1, 1.5} {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/run"
 )
 
@@ -27,17 +26,6 @@ func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 			t.Errorf("%s: configs/addition.yaml has %+v, the winner is %+v", name, config, arm.Config)
 		}
 	}
-}
-
-// archiveOf returns the committed archive of a study.
-func archiveOf(t *testing.T, name string) *results.Archive {
-	t.Helper()
-	all := archives(t)
-	i := slices.IndexFunc(all, func(a *results.Archive) bool { return a.Study == name })
-	if i < 0 {
-		t.Fatalf("docs/studies has no archive of %s", name)
-	}
-	return all[i]
 }
 
 // digestOf returns the digest of a run of a configuration with seed 1.

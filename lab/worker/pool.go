@@ -20,6 +20,7 @@ import (
 // make. One that fails is left alone until it is healthy again, and its requests go to the others.
 type pool struct {
 	members []*member
+	first   time.Duration // pause, see [Options.Pause]
 	log     *slog.Logger
 
 	mu      sync.Mutex
@@ -57,8 +58,8 @@ type EngineStats struct {
 	Unknown     []string        `json:"unknown,omitempty"`
 }
 
-func newPool(engines []engine.Engine, log *slog.Logger) *pool {
-	p := &pool{changed: make(chan struct{}), looked: make(chan struct{}), log: log,
+func newPool(engines []engine.Engine, first time.Duration, log *slog.Logger) *pool {
+	p := &pool{changed: make(chan struct{}), looked: make(chan struct{}), first: first, log: log,
 		newest: engine.Weights{Version: rollout.NoVersion}}
 	for _, e := range engines {
 		p.members = append(p.members, &member{engine: e, stats: EngineStats{Engine: e.String()}})
@@ -136,8 +137,6 @@ func (m *member) withdraw() {
 }
 
 const (
-	shortestPause = 50 * time.Millisecond
-	maxPause      = 5 * time.Second
 	maxRefusals   = 5  // of a request, or of a load
 	maxErrors     = 20 // of a request in a row that are no refusals: they take minutes
 	healthEvery   = 10 * time.Second
@@ -147,8 +146,8 @@ const (
 )
 
 // pause waits for an attempt after the first, twice as long each time.
-func pause(ctx context.Context, attempt int) error {
-	return sleep(ctx, min(shortestPause<<min(attempt, 10), maxPause))
+func (p *pool) pause(ctx context.Context, attempt int) error {
+	return sleep(ctx, min(p.first<<min(attempt, 10), 100*p.first))
 }
 
 // generate makes a request of any engine, and repeats it while engines fail. Only the answer counts that it returns.
@@ -177,7 +176,7 @@ func (p *pool) generate(ctx context.Context, r engine.Request) ([]engine.Complet
 		if refused == maxRefusals || failed == maxErrors {
 			return nil, fmt.Errorf("%s: %w", words.Plural(refused+failed, "attempt"), err)
 		}
-		if err := pause(ctx, refused+failed); err != nil {
+		if err := p.pause(ctx, refused+failed); err != nil {
 			return nil, err
 		}
 	}
@@ -228,7 +227,7 @@ func (p *pool) finish(ctx context.Context, prompt []int32, c *engine.Completion,
 			return err
 		}
 		if len(more[0].Tokens) == 0 && more[0].Finish == engine.Aborted {
-			if err := pause(ctx, empty); err != nil {
+			if err := p.pause(ctx, empty); err != nil {
 				return err
 			}
 			empty++
@@ -261,7 +260,7 @@ func (p *pool) manage(
 			if attempt == 3 {
 				p.log.Warn("waiting for an engine", "engine", m.stats.Engine, "error", err)
 			}
-			if err := pause(ctx, attempt); err != nil {
+			if err := p.pause(ctx, attempt); err != nil {
 				return nil
 			}
 		}
@@ -286,7 +285,7 @@ func (p *pool) manage(
 		p.mu.Unlock()
 		failures++
 		p.log.Debug("an engine is not ready", "engine", m.stats.Engine, "error", err)
-		_ = pause(ctx, failures) // its error is the context's
+		_ = p.pause(ctx, failures) // its error is the context's
 	}
 	return nil
 }

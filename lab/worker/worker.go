@@ -7,6 +7,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -46,6 +47,7 @@ type Options struct {
 	// from elsewhere.
 	Weights string
 	Poll    time.Duration // between looks at the table's version; 0: 200 ms
+	Pause   time.Duration // after a first failure, doubled at each that follows, to a hundred times as long; 0: 50 ms
 }
 
 // Validate reports every field that is out of range, as [option.Error]s.
@@ -114,9 +116,7 @@ func New(
 	if len(engines) == 0 {
 		return nil, errors.New("no engine: want one at least")
 	}
-	if o.Poll == 0 {
-		o.Poll = 200 * time.Millisecond
-	}
+	o.Poll, o.Pause = cmp.Or(o.Poll, 200*time.Millisecond), cmp.Or(o.Pause, 50*time.Millisecond)
 	var id [8]byte
 	rand.Read(id[:]) // never fails
 	dialogue, err := tokenizer.ForTask(t)
@@ -125,7 +125,7 @@ func New(
 	}
 	o.Sampling.Stop = dialogue.Stop()
 	return &Worker{options: o, task: t, dialogue: dialogue, ends: dialogue.Ends(), encode: tokenizer.EncodePart, log: log,
-		pool: newPool(engines, log), table: table.Waiting(client.Forever), id: hex.EncodeToString(id[:])}, nil
+		pool: newPool(engines, o.Pause, log), table: table.Waiting(client.Forever), id: hex.EncodeToString(id[:])}, nil
 }
 
 // Stats returns what the worker has done so far. It may be called at any time.

@@ -263,7 +263,7 @@ def test_what_would_be_wrong_in_areal_is_refused(
         ({"sampler": "fifo"}, "sampler: fifo: want one that draws again"),
         ({"sampler": "prioritized"}, "importance_beta: None: AReaL's loss has no place"),
         ({"target_ess": 0.5}, "target_ess: 0.5: needs reports of each update, which AReaL does not give"),
-        ({"max_stalenes": 3}, "max_stalenes: no such key of a table: did you mean max_staleness"),
+        ({"max_stalenes": 3}, "max_stalenes: unknown key: want max_staleness"),
     ):
         with pytest.raises(reprise.Invalid, match=message):
             replay(**options)

@@ -16,7 +16,7 @@ from conftest import ROOT, Server, rollouts
 
 import reprise
 from reprise import _program
-from reprise.service import connect_or_serve
+from reprise.address import connect_or_serve
 
 needs_pidfd = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="only Linux can wait for the end of a process that is no child"

@@ -3,13 +3,9 @@ package prompts_test
 import (
 	"fmt"
 
-	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 )
-
-// A chooser is where a pipeline gets its prompts from.
-var _ pipeline.Prompts = (*prompts.Chooser)(nil)
 
 // Four prompts are asked, sixteen times each. Half of a batch may be replayed: the one answered correctly every
 // second time comes first, and of the two as far from that as each other the one reported first. What comes of them

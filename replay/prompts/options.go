@@ -4,36 +4,36 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"math"
 
 	"github.com/reprise-rl/reprise/rollout/option"
 )
 
-// Options configure a [Buffer]. They are the one definition of the keys of prompt replay: a run's configuration, the
-// service's YAML and JSON and the Python client spell them by the json tags. In Go zeros are literal, but for
-// MaxPrompts, and [Defaults] returns the defaults; in YAML and JSON a key that is not given has its default, which the
-// comment names in brackets.
+// Options configure a [Buffer]. They are the one definition of the keys of prompt replay ([option.Field]): a run's
+// configuration, the service's YAML and JSON and Python spell them by the json tags. In Go zeros are literal, but for
+// MaxPrompts, and [Defaults] returns the defaults; in YAML and JSON a key that is not given has its default. The
+// fraction is that of [PR]; band, cooldown and number of reuses are ours: [PR] gives none.
 type Options struct {
-	// f, share of a batch's prompts that may come from the buffer, in [0, 1] [0.75; 0 in a run]
-	Fraction float64 `json:"fraction"`
-	// hold prompts with a pass rate p in (0, 1) and |p - 1/2| <= band, in [0, 0.5] [0.3]
-	Band     float64 `json:"band"`
-	Cooldown int     `json:"cooldown"`  // versions from one use of a prompt to the next, at least [5]
-	MaxReuse int     `json:"max_reuse"` // replay a prompt at most this many times [10]
-	// remember at most so many prompts; the one reported longest ago leaves first [1048576]
-	MaxPrompts int `json:"max_prompts,omitempty"`
+	// f, share of a batch's prompts that may come from the buffer; a run begins with 0
+	Fraction float64 `json:"fraction" default:"0.75" range:"[0, 1]"`
+	// hold prompts with a pass rate p in (0, 1) and |p - 1/2| <= band; 0: those at one half
+	Band float64 `json:"band" default:"0.3" range:"[0, 0.5]"`
+	// versions from one use of a prompt to the next, at least
+	Cooldown int `json:"cooldown" default:"5" range:"[0, 2147483647]"`
+	// replay a prompt at most this many times
+	MaxReuse int `json:"max_reuse" default:"10" range:"[1, 2147483647]"`
+	// remember at most so many prompts; the one reported longest ago leaves first
+	MaxPrompts int `json:"max_prompts,omitempty" default:"1048576" range:"[1, 2147483647]"`
 }
 
-const defaultMaxPrompts = 1 << 20
-
-// Defaults returns the fraction of [PR], and a band, a cooldown and a number of reuses of ours: [PR] gives none.
-func Defaults() Options {
-	return Options{Fraction: 0.75, Band: 0.3, Cooldown: 5, MaxReuse: 10, MaxPrompts: defaultMaxPrompts}
+// Defaults returns the options of who gives none.
+func Defaults() (o Options) {
+	option.Fill(&o)
+	return o
 }
 
 // WithDefaults returns the options with the default of MaxPrompts filled in.
 func (o Options) WithDefaults() Options {
-	o.MaxPrompts = cmp.Or(o.MaxPrompts, defaultMaxPrompts)
+	o.MaxPrompts = cmp.Or(o.MaxPrompts, Defaults().MaxPrompts)
 	return o
 }
 
@@ -50,26 +50,10 @@ func (o *Options) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// UnmarshalYAML reads the keys that are given over the defaults.
-func (o *Options) UnmarshalYAML(decode func(any) error) error {
-	g := given(Defaults())
-	err := decode(&g)
-	*o = Options(g)
-	return err
-}
-
 // Validate returns every problem at once, each an *[option.Error], joined; nil if there is none.
 func (o Options) Validate() error {
 	var problems option.Problems
-	check := problems.Check
-	check(o.Fraction >= 0 && o.Fraction <= 1, "fraction", o.Fraction, "0 (nothing is replayed) to 1")
-	check(o.Band >= 0 && o.Band <= 0.5, "band", o.Band, "0 (only prompts at one half) to 0.5 (all but never and "+
-		"always correct)")
-	check(o.Cooldown >= 0 && o.Cooldown <= math.MaxInt32, "cooldown", o.Cooldown, "0 to %d versions", math.MaxInt32)
-	check(o.MaxReuse >= 1 && o.MaxReuse <= math.MaxInt32, "max_reuse", o.MaxReuse,
-		"1 to %d; fraction 0 replays nothing", math.MaxInt32)
-	check(o.MaxPrompts >= 0 && o.MaxPrompts <= math.MaxInt32, "max_prompts", o.MaxPrompts, "1 to %d, or 0 (%d)",
-		math.MaxInt32, defaultMaxPrompts)
+	problems.CheckFields(o.WithDefaults(), nil)
 	return problems.Err()
 }
 

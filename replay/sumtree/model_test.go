@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // stream is a source of random numbers for a test; seeds of different tests need not differ.
@@ -148,7 +150,7 @@ func operate(t *testing.T, r *rand.Rand, tree *Tree, m *model, unit *int) {
 }
 
 func TestTreeAgreesWithALinearModel(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(tests.Count(20, 5)) {
 		r := stream(seed)
 		tree, m, unit := &Tree{}, model{}, 0
 		for range 3000 {

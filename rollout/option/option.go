@@ -1,9 +1,10 @@
-// Package option says what is wrong with a setting.
+// Package option says what a setting is, and what is wrong with one.
 //
-// Every package that takes options reports each problem as an [*Error] that names the key, the value and what is
-// allowed. [Problems] collects them, so that a user sees all of them at once, and [Under] puts a section before their
-// keys when one package's options are part of another's configuration. What it leaves to others: defaults, decoding,
-// and the options.
+// The struct of a package's options is the one definition of its keys: [Field] says how. Every package that takes
+// options reports each problem as an [*Error] that names the key, the value and what is allowed. [Problems] collects
+// them, so that a user sees all of them at once and none that follows from another, and [Under] puts a section before
+// their keys when one package's options are part of another's configuration. What it leaves to others: decoding, and
+// the options.
 package option
 
 import (
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -21,6 +23,9 @@ type Error struct {
 	Key   string // as a configuration spells it, sections included: replay.max_staleness
 	Value any    // as given
 	Want  string // what is allowed: "0 (no limit) or more"
+	Meant string // of a key that there is not, the one that was probably meant, and so not given; "": nobody knows
+
+	relation bool // between keys, each of which may be right by itself
 }
 
 // Error reads: replay.max_staleness: -1: want 0 (no limit) or more
@@ -30,6 +35,13 @@ func (e *Error) Error() string {
 		value = `""`
 	}
 	return fmt.Sprintf("%s: %s: want %s", e.Key, value, e.Want)
+}
+
+// At returns the error under another key.
+func (e *Error) At(key string) *Error {
+	moved := *e
+	moved.Key = key
+	return &moved
 }
 
 // Problems collects what is wrong with a set of options. The zero value has none.
@@ -42,12 +54,79 @@ func (p *Problems) Check(ok bool, key string, value any, want string, args ...an
 	}
 }
 
+// CheckWith is Check of a key against others, which are given with spaces between them. If the key or one of them is
+// wrong by itself, nothing is said of what may only follow from that.
+func (p *Problems) CheckWith(others string, ok bool, key string, value any, want string, args ...any) {
+	if keys := append(strings.Fields(others), key); !ok && !p.has(keys, false) && !p.mistyped(key, value) {
+		*p = append(*p, &Error{Key: key, Value: value, Want: fmt.Sprintf(want, args...), relation: true})
+	}
+}
+
+// Has reports whether one of the problems is of one of the keys.
+func (p *Problems) Has(keys ...string) bool { return p.has(keys, true) }
+
+func (p *Problems) has(keys []string, relations bool) bool {
+	return slices.ContainsFunc(*p, func(err error) bool {
+		var problem *Error
+		return errors.As(err, &problem) && slices.Contains(keys, problem.Key) && (relations || !problem.relation)
+	})
+}
+
+// mistyped reports whether a key has its zero value because it was probably meant by one that there is not.
+func (p Problems) mistyped(key string, value any) bool {
+	if v := reflect.ValueOf(value); v.IsValid() && !v.IsZero() {
+		return false
+	}
+	return slices.ContainsFunc(p, func(err error) bool {
+		var problem *Error
+		return errors.As(err, &problem) && problem.Meant == key
+	})
+}
+
 // Add adds errors, joined ones one by one, and leaves nil out.
 func (p *Problems) Add(errs ...error) {
 	for _, err := range errs {
 		*p = append(*p, Each(err)...)
 	}
 }
+
+// AddNew is Add without what is said of keys that were wrong by themselves before: of a value that could not be read,
+// checks see what stands in for it.
+func (p *Problems) AddNew(errs ...error) {
+	before := *p
+	for _, err := range Each(errors.Join(errs...)) {
+		var problem *Error
+		if !errors.As(err, &problem) || !before.has([]string{problem.Key}, false) &&
+			!before.mistyped(problem.Key, problem.Value) {
+			*p = append(*p, err)
+		}
+	}
+}
+
+// In lets check add the problems of a section, whose keys it spells without. It finds those that the section has. Of
+// one that is no section there is nothing to say.
+func (p *Problems) In(section string, check func(p *Problems)) {
+	if p.Has(section) {
+		return
+	}
+	var own Problems
+	for _, err := range *p {
+		var problem *Error
+		if errors.As(err, &problem) {
+			if key, below := strings.CutPrefix(problem.Key, section+"."); below {
+				moved := problem.At(key)
+				moved.Meant = strings.TrimPrefix(problem.Meant, section+".")
+				own = append(own, moved)
+			}
+		}
+	}
+	found := len(own)
+	check(&own)
+	p.Add(Under(section, own[found:].Err()))
+}
+
+// Line returns the problems in one line.
+func (p Problems) Line() string { return strings.ReplaceAll(p.Err().Error(), "\n", "; ") }
 
 // Err returns the problems joined, nil if there are none.
 func (p Problems) Err() error { return errors.Join(p...) }
@@ -73,7 +152,7 @@ func Under(section string, err error) error {
 	for _, e := range Each(err) {
 		var problem *Error
 		if errors.As(e, &problem) {
-			e = &Error{Key: section + "." + problem.Key, Value: problem.Value, Want: problem.Want}
+			e = problem.At(section + "." + problem.Key)
 		} else {
 			e = fmt.Errorf("%s: %w", section, e)
 		}

@@ -1,7 +1,6 @@
 package access
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
@@ -13,8 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/goccy/go-yaml"
-
+	"github.com/reprise-rl/reprise/internal/settings"
 	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -126,16 +124,18 @@ func readTokens(file string, read func(string) ([]byte, error)) (*grants, error)
 // parseTokens parses and checks a tokens file. It does not read the files that it names.
 func parseTokens(text []byte) (*grants, error) {
 	var f tokensFile
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.DisallowUnknownField()).Decode(&f); err != nil {
-		return nil, errors.New(yaml.FormatError(err, false, false)) // without the source, which may hold tokens
-	}
-	if len(f.Tokens) == 0 {
+	var p option.Problems
+	p.Add(settings.Reader{Hidden: true}.YAML(text, &f))
+	if len(f.Tokens) == 0 && len(p) == 0 {
 		return nil, errors.New("tokens: none: want at least one {name, token_sha256, read, write}")
 	}
-	var p option.Problems
 	for i := range f.Tokens {
+		at := fmt.Sprintf("tokens[%d].", i)
+		if p.Has(at+"name", at+"token", at+"token_sha256", at+"token_file", at+"certificate", at+"read", at+"write") {
+			continue
+		}
 		for _, err := range f.Tokens[i].check() {
-			p.Add(fmt.Errorf("tokens[%d].%w", i, err))
+			p.Add(fmt.Errorf("%s%w", at, err))
 		}
 	}
 	return &grants{entries: f.Tokens}, p.Err()

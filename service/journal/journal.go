@@ -75,6 +75,9 @@ const (
 	Off Sync = "off"
 )
 
+// Values returns every promise.
+func (Sync) Values() []string { return []string{string(Always), string(Interval), string(Off)} }
+
 // Defaults of Options.
 const (
 	DefaultSync        = Always

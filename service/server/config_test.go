@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/settings"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -83,7 +84,7 @@ func TestTheConfigurationForKubernetesIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c Config
-	if err := decode(text, &c, true); err != nil {
+	if err := (settings.Reader{}).YAML(text, &c); err != nil {
 		t.Fatal(err)
 	}
 	c.Data, c.Cluster.Node = "/data", "reprise-0" // by flags

@@ -241,9 +241,6 @@ func TestTheDashboardIsDrawnAtEverySize(t *testing.T) {
 		"empty": {bare, "1400,1300", "/", false},
 		"phone": {w, "1190,1900", "/phone", false},
 	} {
-		if testing.Short() && c.path == "/" && name != "desktop" {
-			continue
-		}
 		server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/phone" { // a window is never as narrow as a phone
 				_, _ = io.WriteString(answer, `<!doctype html><body style="margin:0;display:flex;gap:10px">`)

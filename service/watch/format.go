@@ -78,7 +78,7 @@ func quantile(l *service.Latency, q float64) float64 {
 	for i, high := range l.Bounds {
 		n := float64(l.Counts[i])
 		if n > 0 && below+n >= rank {
-			return low + (high-low)*clamp((rank-below)/n, 0, 1)
+			return low + (high-low)*max(0, min(1, (rank-below)/n))
 		}
 		below, low = below+n, high
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -90,7 +91,7 @@ func TestHistoryIsBoundedAndDropsDeletedTables(t *testing.T) {
 
 func TestBucketsCountEveryValueOnce(t *testing.T) {
 	random := rollout.Stream(11, "buckets", 0)
-	for range 2000 {
+	for range tests.Count(2000, 400) {
 		var h rollout.Histogram
 		scale := int64(1) << random.IntN(20)
 		for range 1 + random.IntN(200) {

@@ -188,7 +188,7 @@ func overviewOf(t *service.TableView, points []point, few bool) overview {
 	}
 	if t.Definition.Capacity > 0 {
 		share := float64(t.Stats.Present) / float64(t.Definition.Capacity)
-		o.Fill = meter(share, "fill-size", percent(share)+" full")
+		o.Fill = figures.Meter(share, "size", percent(share)+" full")
 	}
 	return o
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -49,7 +50,6 @@ type tile struct {
 // card is a chart or a list of facts with a title.
 type card struct {
 	Title string
-	Unit  string // along the chart
 	Note  string // the chart in a few numbers
 	Chart template.HTML
 	Rows  []row
@@ -85,7 +85,7 @@ func viewOfTable(now time.Time, v *service.TableView, points []point) tableView 
 	s := &v.Stats
 	t.Charts = []card{
 		histogramCard("Staleness at use", "versions", &s.Staleness, "uses", "stale", "No rollout has been used yet."),
-		histogramCard("Uses of rollouts in the table", "uses", &s.UsesPresent, "rollouts", "uses",
+		histogramCard("Uses of rollouts in the table", "uses", &s.UsesPresent, "rollouts", "out",
 			"The table is empty."),
 		histogramCard("Time since last use", "updates", &s.SinceLastUse, "uses", "since",
 			"No rollout has been used twice yet."),
@@ -198,7 +198,7 @@ func sizeTile(v *service.TableView) tile {
 	if d.Capacity > 0 {
 		t.Unit = "of " + words.Plural(d.Capacity, "rollout")
 		share := float64(s.Present) / float64(d.Capacity)
-		t.Charts = append(t.Charts, meter(share, "fill-size", percent(share)+" of the capacity in rollouts"))
+		t.Charts = append(t.Charts, figures.Meter(share, "size", percent(share)+" of the capacity in rollouts"))
 	} else {
 		t.Unit = "rollouts"
 	}
@@ -206,7 +206,7 @@ func sizeTile(v *service.TableView) tile {
 	if d.CapacityBytes > 0 {
 		share := float64(s.PresentBytes) / float64(d.CapacityBytes)
 		payload += " of " + words.Bytes(float64(d.CapacityBytes))
-		t.Charts = append(t.Charts, meter(share, "fill-size", percent(share)+" of the capacity in bytes"))
+		t.Charts = append(t.Charts, figures.Meter(share, "size", percent(share)+" of the capacity in bytes"))
 	}
 	t.Notes = append(t.Notes, payload)
 	if s.Present > 0 {
@@ -225,12 +225,11 @@ func sampleTile(now time.Time, v *service.TableView, points []point) tile {
 		func(p point) uint64 { return p.tokensOut }, func(p point) uint64 { return p.bytesOut })
 }
 
-// rateTile shows the rate of one direction, with its sparkline in a class of the style sheet.
+// rateTile shows the rate of one direction, with its sparkline in a colour of the style sheet.
 func rateTile(
-	name, class string, now time.Time, points []point, total uint64, rollouts, tokens, size func(point) uint64,
+	name, colour string, now time.Time, points []point, total uint64, rollouts, tokens, size func(point) uint64,
 ) tile {
-	about := fmt.Sprintf("rollouts %s per second, the last %s", strings.ToLower(name), span(lineSpan))
-	list := rates(points, rollouts)
+	line := sparkline(rates(points, rollouts), now, lineSpan, colour, strings.ToLower(name))
 	return tile{
 		Name: name, Value: words.Amount(current(points, rateSpan, rollouts)), Unit: "rollouts/s",
 		Span: fmt.Sprintf("last %d min", int(lineSpan.Minutes())),
@@ -239,8 +238,7 @@ func rateTile(
 			words.Bytes(current(points, rateSpan, size)) + "/s",
 			words.Thousands(total) + " in total",
 		},
-		Charts: []template.HTML{sparkline(list, now, lineSpan, class, about)},
-		Data:   sparkData(list, now, lineSpan, class, strings.ToLower(name)),
+		Charts: line.SVG, Data: line.Data,
 	}
 }
 
@@ -255,7 +253,7 @@ func reuseTile(v *service.TableView) tile {
 	t := tile{Name: "Reuse", Value: words.Amount(reuse(v)), Unit: "uses per rollout"}
 	if s.Present > 0 {
 		t.Notes = append(t.Notes, percent(v.NeverUsed)+" never used")
-		t.Charts = append(t.Charts, meter(1-v.NeverUsed, "fill-out",
+		t.Charts = append(t.Charts, figures.Meter(1-v.NeverUsed, "out",
 			percent(1-v.NeverUsed)+" of the rollouts in the table have been used"))
 	}
 	if s.Staleness.Count() > 0 {
@@ -269,8 +267,8 @@ func reuseTile(v *service.TableView) tile {
 }
 
 // histogramCard shows a histogram with its quantiles.
-func histogramCard(title, unit string, h *rollout.Histogram, things, class, empty string) card {
-	c := card{Title: title, Unit: unit, Empty: empty}
+func histogramCard(title, unit string, h *rollout.Histogram, things, colour, empty string) card {
+	c := card{Title: title, Empty: empty}
 	if h.Count() == 0 {
 		return c
 	}
@@ -278,8 +276,8 @@ func histogramCard(title, unit string, h *rollout.Histogram, things, class, empt
 	c.Note = fmt.Sprintf("mean %s · median %s · 95%% ≤ %s · max %s", words.Amount(h.Mean()),
 		words.Thousands(h.Quantile(0.5)),
 		words.Thousands(h.Quantile(0.95)), words.Thousands(h.Max()))
-	c.Data = barsData(list, things, unit)
-	c.Chart = bars(list, class, highest(list), words.Amount(highest(list))+" "+things, title+" in "+unit+": "+c.Note)
+	c.Chart, c.Data = bars(list, unit, figures.Axis{Title: things, High: figures.None()}, colour,
+		title+" in "+unit+": "+c.Note)
 	return c
 }
 
@@ -289,12 +287,12 @@ func priorityCard(v *service.TableView) card {
 		c.Empty = "The table has no rollout to draw."
 	}
 	if list := priorityBars(v.ByAge); len(list) > 0 {
-		c.Unit, c.Note = "versions", "share of the draws"
+		c.Note = "share of the draws"
 		if !math.IsInf(v.AgeDecay, 1) && v.AgeDecay > 0 {
 			c.Note += ", decay τ = " + words.Amount(v.AgeDecay)
 		}
-		c.Data = barsData(list, c.Note, c.Unit)
-		c.Chart = bars(list, "priority", highest(list), percent(highest(list))+" of the draws",
+		c.Chart, c.Data = bars(list, "age, in versions",
+			figures.Axis{Title: "share of the draws", High: figures.None(), Percent: true}, "in",
 			"Priority by age: "+c.Note)
 	}
 	return c
@@ -303,9 +301,9 @@ func priorityCard(v *service.TableView) card {
 func essCard(v *service.TableView) card {
 	c := card{Title: "Effective sample size by age", Empty: "No trainer has reported its ratios."}
 	if list := essBars(v.ESSByAge); len(list) > 0 {
-		c.Unit, c.Note = "versions", "ESS/n of the tokens, "+percent(meanESS(v))+" over all ages"
-		c.Data = barsData(list, "ESS/n", c.Unit)
-		c.Chart = bars(list, "ess", 1, "100%", "Effective sample size: "+c.Note)
+		c.Note = "ESS/n of the tokens, " + percent(meanESS(v)) + " over all ages"
+		c.Chart, c.Data = bars(list, "age, in versions", figures.Axis{Title: "ESS/n", High: 1, Percent: true}, "out",
+			"Effective sample size: "+c.Note)
 	}
 	return c
 }
@@ -324,7 +322,7 @@ func evictionsCard(v *service.TableView) card {
 			continue
 		}
 		c.Rows = append(c.Rows, row{
-			Name: cause.words, Value: words.Thousands(n), Bar: meter(ratio(float64(n), float64(most)), "evicted",
+			Name: cause.words, Value: words.Thousands(n), Bar: figures.Meter(ratio(float64(n), float64(most)), "stale",
 				percent(ratio(float64(n), float64(all)))+" of all evictions"),
 		})
 	}
@@ -358,7 +356,7 @@ func flowCard(v *service.TableView) card {
 	if l := v.Limiter; l != nil {
 		c.Note = words.Amount(l.SamplesPerInsert) + " samples per insert; now " +
 			words.Amount(ratio(float64(l.Drawn), float64(l.Inserted)))
-		c.Chart = balance(l.Balance, l.Min, l.Max,
+		c.Chart = figures.Balance(l.Balance, l.Min, l.Max,
 			"balance "+words.Amount(l.Balance)+": samples wait below "+words.Amount(l.Min)+", inserts above "+words.Amount(l.Max))
 		c.Rows = append(c.Rows, row{Name: "balance", Value: words.Amount(l.Balance)},
 			heldRow("inserts", insertsHeld(v), l.HeldInserts), heldRow("samples", samplesHeld(v), l.HeldSamples))

@@ -80,7 +80,8 @@ func TestTheESSIsDrawnUpToTheWhole(t *testing.T) {
 	o := empty()
 	o.Tables[0].ESSByAge = []replay.AgeESS{{First: 0, Last: 0, Tokens: 10, ESS: 0.5}}
 	page := get(open(t, o), "/", "").Body.String()
-	if !strings.Contains(page, ">100%</text>") || !strings.Contains(page, `height="45.00" rx="2"/></g>`) ||
+	if !strings.Contains(page, ">100%</text>") || !strings.Contains(page, ` height="101.2" rx="0"/>`) ||
+		!strings.Contains(page, ` height="50.6" rx="2"/></g>`) ||
 		!strings.Contains(page, "age 0: 50% of the tokens count") {
 		t.Errorf("half of the tokens are not drawn half as high as all:\n%s", page)
 	}

@@ -158,7 +158,8 @@ func TestEveryDialectGivesIDsAndTheirLogprobs(t *testing.T) {
 }
 
 // While completions are decoded the weights change: each token has the version that sampled it, and the log-prob under
-// that version's weights.
+// that version's weights. Rounding makes up to 0.003 of it where logits are so far from uniform, another version more
+// than 0.1 in 97 tokens of 100.
 func TestTokensHaveTheVersionThatSampledThem(t *testing.T) {
 	folders, model, weights, tok := models(t, 3)
 	prompt, err := tok.Encode("1+")
@@ -191,7 +192,7 @@ func TestTokensHaveTheVersionThatSampledThem(t *testing.T) {
 					seen = max(seen, len(slices.Compact(slices.Clone(c.Versions))))
 					for v, w := range weights {
 						for i, want := range score(t, model, w, prompt, &c, 1) {
-							if c.Versions[i] == rollout.Version(v) && math.Abs(float64(c.Logprobs[i]-want)) > 2e-3 {
+							if c.Versions[i] == rollout.Version(v) && math.Abs(float64(c.Logprobs[i]-want)) > 1e-2 {
 								t.Fatalf("token %d of version %d has log-prob %g, want %g", i, v, c.Logprobs[i], want)
 							}
 						}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -58,6 +59,7 @@ func TestAnErrorOfEitherGradientsEndsTheMeasurement(t *testing.T) {
 // Updates move the weights of a copy. With a rate of almost nothing they leave the noise as it was; the usual rate
 // leaves less.
 func TestUpdatesLeaveLessOfTheNoiseTheLargerTheyAre(t *testing.T) {
+	tests.Long(t)
 	still, moved := t.TempDir(), t.TempDir()
 	train(t, small(t, "learner.learning_rate=1e-9"), still)
 	train(t, small(t, "learner.learning_rate=0.01"), moved)

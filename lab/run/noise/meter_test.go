@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -105,6 +106,7 @@ func centred(t *testing.T, what string, estimates []float64, want, power float64
 // The mean of many small measurements is the truth: neither the fresh rollouts' own noise, nor what their groups share,
 // nor their small number shifts it.
 func TestEstimatesOfNoiseAreUnbiased(t *testing.T) {
+	tests.Long(t)
 	for name, s := range map[string]scatter{
 		"independent":          {dims: 6, fresh: 24, group: 4, held: 40, ages: 4, own: 1},
 		"shared within groups": {dims: 6, fresh: 24, group: 4, held: 40, ages: 4, own: 1, shared: 0.8},
@@ -192,6 +194,7 @@ func TestTheVarianceOfMicroBatchesIsTheMeanOverAllDeals(t *testing.T) {
 
 // The standard error told beside c is that of c over repetitions, where gradients scatter alike.
 func TestTheErrorOfTheCommonPartIsItsSpread(t *testing.T) {
+	tests.Long(t)
 	s := scatter{dims: 40, fresh: 256, group: 8, held: 256, ages: 4, own: 1, shared: 0.3}
 	var told, sum, squares float64
 	const times = 600
@@ -210,6 +213,7 @@ func TestTheErrorOfTheCommonPartIsItsSpread(t *testing.T) {
 // Groups whose rewards are all alike have no gradient at all: their rollouts are no independent evidence of how
 // gradients scatter, neither among the fresh ones nor in a table, from which they come in any order.
 func TestTheErrorOfNoiseIsItsSpreadWhereGroupsAreAllOrNothing(t *testing.T) {
+	tests.Long(t)
 	const times, groups, size, dims = 600, 40, 8, 5
 	var told, sum, squares [2]float64
 	for i := range times {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/run"
@@ -89,6 +90,7 @@ func contents(t testing.TB, dir string) map[string]string {
 }
 
 func TestNoiseIsMeasuredAtTheLastCheckpoint(t *testing.T) {
+	tests.Long(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	sum := train(t, small(t, "replay.capacity=96"), dir)
 	before := contents(t, dir)
@@ -131,6 +133,7 @@ func TestNoiseIsMeasuredAtTheLastCheckpoint(t *testing.T) {
 
 // Where a loss clips, the clipped tokens have no gradient; a learning rate that moves far makes many.
 func TestNoiseIsMeasuredWithoutClippingByDefault(t *testing.T) {
+	tests.Long(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	train(t, small(t, "learner.learning_rate=0.003", "learner.clip_low=0.01", "learner.clip_high=0.01",
 		"replay.capacity=96"), dir)
@@ -186,6 +189,9 @@ func TestTheNoiseOfRunsOfEveryKindIsMeasured(t *testing.T) {
 			"pipeline.chunk=2"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "queue" {
+				tests.Long(t)
+			}
 			dir := filepath.Join(t.TempDir(), "run")
 			sum := train(t, small(t, c.assignments...), dir)
 			n := measured(t, dir, Options{Held: 32, Fresh: 32})
@@ -204,6 +210,7 @@ func TestTheNoiseOfRunsOfEveryKindIsMeasured(t *testing.T) {
 
 // A run that asks a few prompts over and over is measured on those.
 func TestALimitOfPromptsIsWarnedOf(t *testing.T) {
+	tests.Long(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	train(t, small(t, "prompts.limit=3", "replay.capacity=96"), dir)
 	if n := measured(t, dir, Options{Held: 32, Fresh: 32}); !strings.Contains(strings.Join(n.Warnings, " "),

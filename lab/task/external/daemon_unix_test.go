@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/task/external"
 )
 
@@ -19,29 +20,33 @@ func init() {
 
 func TestADescendantInItsOwnSessionDoesNotHoldUpTheEnd(t *testing.T) {
 	for how, want := range map[string]string{"daemon": "<nil>", "daemon and die": "ended (exit status 3)"} {
-		path := filepath.Join(t.TempDir(), "pid")
-		v, err := external.NewVerifier(settings(t, how, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		v.Open()
-		ask(v, "5", "5")
-		failure := "<nil>"
-		if err := v.Err(); err != nil {
-			failure = err.Error()
-		}
-		closed := make(chan error)
-		go func() { closed <- v.Close() }()
-		select {
-		case <-closed:
-		case <-time.After(time.Minute): // it would read for an hour
-			t.Errorf("%s: the verifier is not closed while the descendant has its output", how)
-		}
-		if !strings.Contains(failure, want) {
-			t.Errorf("%s: %s, want %s", how, failure, want)
-		}
-		if err := syscall.Kill(readPid(t, path), syscall.SIGKILL); err != nil { // it must be alive until here
-			t.Errorf("%s: %v", how, err)
-		}
+		t.Run(how, func(t *testing.T) {
+			tests.Long(t) // the grace period of two seconds
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "pid")
+			v, err := external.NewVerifier(settings(how, path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Open()
+			ask(v, "5", "5")
+			failure := "<nil>"
+			if err := v.Err(); err != nil {
+				failure = err.Error()
+			}
+			closed := make(chan error)
+			go func() { closed <- v.Close() }()
+			select {
+			case <-closed:
+			case <-time.After(time.Minute): // it would read for an hour
+				t.Errorf("%s: the verifier is not closed while the descendant has its output", how)
+			}
+			if !strings.Contains(failure, want) {
+				t.Errorf("%s: %s, want %s", how, failure, want)
+			}
+			if err := syscall.Kill(readPid(t, path), syscall.SIGKILL); err != nil { // it must be alive until here
+				t.Errorf("%s: %v", how, err)
+			}
+		})
 	}
 }

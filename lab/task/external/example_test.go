@@ -9,9 +9,8 @@ import (
 )
 
 func Example() {
-	os.Setenv(behave, "well") // this test binary is the program
-	defer os.Unsetenv(behave)
-	v, err := external.NewVerifier(external.Settings{Command: []string{os.Args[0]}})
+	// This test binary is the program.
+	v, err := external.NewVerifier(external.Settings{Command: []string{os.Args[0], behave + "well"}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -15,17 +15,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/task/external"
 	"github.com/reprise-rl/reprise/lab/task/tasktest"
 )
 
-// The test binary is the verifier when the environment variable behave is set; its value selects the behaviour.
-const behave = "REPRISE_TEST_VERIFIER"
+// The test binary is the verifier if its first argument begins so; what follows selects the behaviour.
+const behave = "behave="
 
 func TestMain(m *testing.M) {
-	if how := os.Getenv(behave); how != "" {
-		verifier(how, os.Args[1:])
+	if how, ok := strings.CutPrefix(append(os.Args, "")[1], behave); ok {
+		verifier(how, os.Args[2:])
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -57,6 +58,10 @@ func verifier(how string, args []string) {
 		case "die":
 			fmt.Fprintln(os.Stderr, "no such model")
 			os.Exit(3)
+		case "die at first": // as long as its folder is not there
+			if os.Mkdir(args[0], 0o700) == nil {
+				os.Exit(3)
+			}
 		case "close":
 			os.Stdout.Close()
 		case "no id":
@@ -102,8 +107,8 @@ var detach func(*exec.Cmd)
 
 // leaveChild starts a process that has our standard output and does not end by itself, and writes its id into a file.
 func leaveChild(path string, prepare func(*exec.Cmd)) {
-	c := exec.Command(os.Args[0])
-	c.Env, c.Stdout = append(os.Environ(), behave+"=reads nothing"), os.Stdout
+	c := exec.Command(os.Args[0], behave+"reads nothing")
+	c.Stdout = os.Stdout
 	in, _ := c.StdinPipe()
 	fmt.Fprintln(in, `{}`)
 	if prepare != nil {
@@ -118,9 +123,8 @@ func leaveChild(path string, prepare func(*exec.Cmd)) {
 }
 
 // settings are those of a verifier that behaves so.
-func settings(t *testing.T, how string, args ...string) external.Settings {
-	t.Setenv(behave, how)
-	return external.Settings{Command: append([]string{os.Args[0]}, args...), Timeout: 120}
+func settings(how string, args ...string) external.Settings {
+	return external.Settings{Command: append([]string{os.Args[0], behave + how}, args...), Timeout: 120}
 }
 
 func ask(v *external.Verifier, response, answer string) task.Verdict {
@@ -139,7 +143,7 @@ func newVerifier(t *testing.T, s external.Settings) *external.Verifier {
 }
 
 func TestAnswersAreMatchedByTheirIds(t *testing.T) {
-	v := newVerifier(t, settings(t, "backwards"))
+	v := newVerifier(t, settings("backwards"))
 	var wait sync.WaitGroup
 	for i := range 64 {
 		wait.Go(func() {
@@ -159,7 +163,7 @@ func TestAnswersAreMatchedByTheirIds(t *testing.T) {
 }
 
 func TestTheProgramMaySayWhatIsRight(t *testing.T) {
-	v := newVerifier(t, settings(t, "says more"))
+	v := newVerifier(t, settings("says more"))
 	if got := ask(v, "a", "b"); got != (task.Verdict{Reward: -0.25, Correct: true, Extracted: "x"}) {
 		t.Errorf("%+v, %v", got, v.Err())
 	}
@@ -177,12 +181,12 @@ func TestAFaultIsAnErrorWithTheCommandTheLineAndTheRemedy(t *testing.T) {
 		"no id":    `line 1: "{\"reward\": 1}" has no id or no reward: want {"id": 17`,
 		"other id": "line 1: id 1000: no question with this id waits: answer each question once, with its id",
 	} {
-		v := newVerifier(t, settings(t, how))
+		v := newVerifier(t, settings(how))
 		if got := ask(v, "5", "5"); got != (task.Verdict{}) {
 			t.Errorf("%s: %+v", how, got)
 		}
 		err := v.Err()
-		for _, w := range []string{"verifier \"" + os.Args[0] + "\"", want, "1 question waits; the first is\n" +
+		for _, w := range []string{"verifier \"" + os.Args[0] + " " + behave + how + "\"", want, "1 question waits; the first is\n" +
 			`{"id":0,"prompt_id":"external/1","prompt":"What?","response":"5","answer":"5"}`} {
 			if err == nil || !strings.Contains(err.Error(), w) {
 				t.Errorf("%s: %v, want %q", how, err, w)
@@ -195,7 +199,7 @@ func TestAFaultIsAnErrorWithTheCommandTheLineAndTheRemedy(t *testing.T) {
 }
 
 func TestASecondAnswerIsAFault(t *testing.T) {
-	v := newVerifier(t, settings(t, "twice"))
+	v := newVerifier(t, settings("twice"))
 	for range 1000 { // the second answer may come after some questions
 		if ask(v, "5", "5"); v.Err() != nil {
 			break
@@ -217,42 +221,41 @@ func TestAHungProgramIsKilledAfterTheTimeout(t *testing.T) {
 		"forget":        {5, 5, 4, "1 question waits; the first is\n"}, // seconds enough for the other four answers
 		"reads nothing": {40, 0.2, 0, "questions wait; the first is\n"},
 	} {
-		s := settings(t, how)
-		s.Timeout = c.timeout
-		v := newVerifier(t, s)
-		var wait sync.WaitGroup
-		var rewarded atomic.Int64
-		text := strings.Repeat("x", 10_000) // 40 of them are more than a pipe holds
-		for range c.questions {
-			wait.Go(func() { rewarded.Add(int64(ask(v, text, text).Reward)) })
-		}
-		wait.Wait()
-		err := v.Err()
-		if err == nil || !strings.Contains(err.Error(), "gave no answer for") ||
-			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", how, err, c.want)
-		}
-		if rewarded.Load() != c.rewarded {
-			t.Errorf("%s: %d of %d responses are rewarded, want %d", how, rewarded.Load(), c.questions, c.rewarded)
-		}
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			if c.timeout > 1 {
+				tests.Long(t)
+			}
+			s := settings(how)
+			s.Timeout = c.timeout
+			v := newVerifier(t, s)
+			var wait sync.WaitGroup
+			var rewarded atomic.Int64
+			text := strings.Repeat("x", 10_000) // 40 of them are more than a pipe holds
+			for range c.questions {
+				wait.Go(func() { rewarded.Add(int64(ask(v, text, text).Reward)) })
+			}
+			wait.Wait()
+			err := v.Err()
+			if err == nil || !strings.Contains(err.Error(), "gave no answer for") ||
+				!strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", how, err, c.want)
+			}
+			if rewarded.Load() != c.rewarded {
+				t.Errorf("%s: %d of %d responses are rewarded, want %d", how, rewarded.Load(), c.questions, c.rewarded)
+			}
+		})
 	}
 }
 
 func TestTheNextOpenStartsAnotherProgram(t *testing.T) {
-	t.Setenv(behave, "die")
-	v, err := external.NewVerifier(external.Settings{Command: []string{os.Args[0]}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Open()
+	v := newVerifier(t, settings("die at first", filepath.Join(t.TempDir(), "died")))
 	ask(v, "5", "5")
 	if v.Err() == nil {
 		t.Fatal("it did not die")
 	}
 	_ = v.Close()
-	t.Setenv(behave, "well")
 	v.Open()
-	defer v.Close()
 	if got := ask(v, "5", "5"); got.Reward != 1 || v.Err() != nil {
 		t.Errorf("%+v, %v", got, v.Err())
 	}
@@ -283,7 +286,7 @@ func TestNothingOfTheProgramIsLeft(t *testing.T) {
 		t.Skip("needs /proc")
 	}
 	path := filepath.Join(t.TempDir(), "pid")
-	v := newVerifier(t, settings(t, "child", path))
+	v := newVerifier(t, settings("child", path))
 	ask(v, "5", "5")
 	if err := v.Err(); err == nil || !strings.Contains(err.Error(), "ended (exit status 3)") {
 		t.Errorf("a program whose child holds its output open: %v", err)
@@ -307,7 +310,7 @@ func write(t *testing.T, lines ...string) string {
 }
 
 func TestTheTaskAsksTheQuestionsOfAFile(t *testing.T) {
-	s := settings(t, "well")
+	s := settings("well")
 	s.HeldOutFraction = 0.5
 	s.TrainFile = write(t, `{"question": "a+b", "answer": 3}`, `{"prompt": "c", "answer": ["x", 1], "solution": "yz"}`,
 		`{"problem": "d", "answer": "e"}`, `{"question": "f", "answer": "g"}`)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/task/tasktest"
 )
@@ -58,6 +59,7 @@ func figureOf(id string) string {
 
 // One picture is one figure, so that the answer can be read from it: at the smallest image that the settings allow too.
 func TestFiguresOfDifferentAnswersLookDifferent(t *testing.T) {
+	tests.Long(t)
 	for _, c := range []struct{ size, cells int }{{32, 6}, {16, 5}, {15, 6}, {23, 10}, {64, 3}} {
 		for _, q := range questions() {
 			if c.size < minLabels && (q.name == Third || q.name == Hypotenuse) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -372,7 +373,7 @@ func TestNoNearMissIsAccepted(t *testing.T) {
 	}
 	c := chance{rollout.Stream(31, "near misses", 0)}
 	kinds := nearMisses()
-	const each = 32
+	each := tests.Count(32, 4)
 	misses, unread := 0, map[string]int{}
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		for range each {
@@ -390,7 +391,7 @@ func TestNoNearMissIsAccepted(t *testing.T) {
 			}
 		}
 	}
-	if misses < 2000 || len(unread) > 0 {
+	if misses < 64*each || len(unread) > 0 {
 		t.Errorf("%d near misses of %d kinds, refused for themselves: %v", misses, len(kinds), unread)
 	}
 	if *writeNearMisses != "" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/task"
 )
 
@@ -162,7 +163,7 @@ func TestHostileResponsesAreReadQuickly(t *testing.T) {
 		"$$\n",
 		`\boxed{5} \quad `, "f(x)=",
 	} {
-		for _, size := range []int{60, 1500, 1 << 18} {
+		for _, size := range []int{60, 1500, tests.Count(1<<18, 1<<14)} {
 			text := strings.Repeat(unit, size/len(unit)+1)
 			start := time.Now()
 			for _, response := range []string{text, `\boxed{` + text + "}", "answer is " + text} {

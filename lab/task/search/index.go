@@ -2,20 +2,8 @@ package search
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-
-	"github.com/blevesearch/bleve/v2/analysis"
-	"github.com/blevesearch/bleve/v2/analysis/analyzer/simple"
-	"github.com/blevesearch/bleve/v2/analysis/lang/en"
-	"github.com/blevesearch/bleve/v2/registry"
-)
-
-// Analyzers turn passages and queries into terms.
-const (
-	plain   = simple.Name     // runs of letters, in lower case
-	english = en.AnalyzerName // words in lower case, without stop words and possessive 's, with Porter stemming
 )
 
 // The constants of BM25, as in most search engines.
@@ -26,7 +14,7 @@ const (
 
 // passageIndex ranks passages by BM25. It is safe for concurrent use.
 type passageIndex struct {
-	analyzer analysis.Analyzer
+	analyze  analyzer
 	postings map[string][]posting // of each term, by ascending passage
 	lengths  []float64            // of the passages, in terms
 	mean     float64              // of lengths
@@ -41,36 +29,31 @@ type hit struct {
 	score   float64
 }
 
-// newIndex indexes passages, which are numbered from 0, with one of the analyzers.
-func newIndex(passages []string, analyzer string) (*passageIndex, error) {
-	known := registry.NewCache()
-	found, err := known.AnalyzerNamed(analyzer)
-	if err != nil {
-		return nil, fmt.Errorf("analyzer %q: want %s or %s", analyzer, plain, english)
-	}
-	x := &passageIndex{analyzer: found, postings: make(map[string][]posting)}
+// newIndex indexes passages, which are numbered from 0.
+func newIndex(passages []string, analyze analyzer) *passageIndex {
+	x := &passageIndex{analyze: analyze, postings: make(map[string][]posting)}
 	for i, p := range passages {
-		tokens := found.Analyze([]byte(p))
-		for _, token := range tokens {
-			list := x.postings[string(token.Term)]
+		terms := analyze(p)
+		for _, term := range terms {
+			list := x.postings[term]
 			if n := len(list); n > 0 && list[n-1].passage == int32(i) {
 				list[n-1].count++
 				continue
 			}
-			x.postings[string(token.Term)] = append(list, posting{int32(i), 1})
+			x.postings[term] = append(list, posting{int32(i), 1})
 		}
-		n := float64(len(tokens))
+		n := float64(len(terms))
 		x.lengths = append(x.lengths, n)
 		x.mean += n / float64(len(passages))
 	}
-	return x, nil
+	return x
 }
 
 // terms returns the terms of a text, each once, in the order of their first occurrence.
 func (x *passageIndex) terms(text string) []string {
 	var terms []string
-	for _, token := range x.analyzer.Analyze([]byte(text)) {
-		if term := string(token.Term); !slices.Contains(terms, term) {
+	for _, term := range x.analyze(text) {
+		if !slices.Contains(terms, term) {
 			terms = append(terms, term)
 		}
 	}

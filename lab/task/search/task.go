@@ -116,7 +116,7 @@ func New(s Settings, seed uint64) (*Task, error) {
 		return nil, err
 	}
 	s.Resolve()
-	c, analyzer, err := load(s)
+	c, analyze, err := load(s)
 	if err != nil {
 		return nil, err
 	}
@@ -125,36 +125,34 @@ func New(s Settings, seed uint64) (*Task, error) {
 			"at most %d, half of the %d questions: hold out fewer, or give more questions", n/2, n)}
 	}
 	t := &Task{settings: s, protocol: protocol{s.Format}, passages: c.passages}
-	if t.index, err = newIndex(t.passages, analyzer); err != nil {
-		return nil, err
-	}
+	t.index = newIndex(t.passages, analyze)
 	t.split(c.questions)
 	t.order = task.Order{Seed: seed, Purpose: "search train", N: len(t.train)}
 	return t, nil
 }
 
 // load returns the corpus of the settings, with its questions, and the analyzer for its language.
-func load(s Settings) (*corpus, string, error) {
+func load(s Settings) (*corpus, analyzer, error) {
 	if s.Corpus == "" {
 		return facts(), plain, nil
 	}
 	c, err := loadCorpus(s.Corpus, s.PassageLength)
 	if err != nil {
-		return nil, "", fmt.Errorf("corpus: %w", err)
+		return nil, nil, fmt.Errorf("corpus: %w", err)
 	}
 	if s.Questions != "" {
 		more, err := loadQuestions(s.Questions)
 		if err != nil {
-			return nil, "", fmt.Errorf("questions: %w", err)
+			return nil, nil, fmt.Errorf("questions: %w", err)
 		}
 		for _, q := range more {
 			if err := c.addQuestion(q); err != nil {
-				return nil, "", err
+				return nil, nil, err
 			}
 		}
 	}
 	if len(c.questions) == 0 {
-		return nil, "", &option.Error{Key: "questions", Value: s.Questions,
+		return nil, nil, &option.Error{Key: "questions", Value: s.Questions,
 			Want: "a file of JSON lines with question and answers: no file of the corpus has questions"}
 	}
 	return c, english, nil

@@ -3,6 +3,7 @@ package sokoban
 import (
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -17,7 +18,7 @@ func TestGeneratedLevelsAreSolvableWithEnoughPushes(t *testing.T) {
 		{shape{size: 5, boxes: 1, minPushes: 1}, 300, 150, 20},
 		{shape{size: 6, boxes: 2, minPushes: 4}, 100, 97, 20},
 		{shape{size: 7, boxes: 1, minPushes: 5}, 60, 58, 10},
-	} {
+	}[tests.Count(0, 2):] {
 		seen := map[string]bool{}
 		made, longer := 0, 0
 		for i := uint64(0); made < c.levels; i++ {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -62,6 +63,7 @@ func scatter(size, boxes int, seed uint64) (level, bool) {
 }
 
 func TestSolutionsHaveTheFewestStepsAndPushes(t *testing.T) {
+	tests.Long(t)
 	solvable, unsolvable, detours := 0, 0, 0
 	for _, c := range []struct{ size, boxes, levels int }{{5, 1, 250}, {6, 1, 300}, {7, 2, 40}, {6, 2, 250},
 		{5, 3, 200}, {6, 3, 30}} {
@@ -210,8 +212,8 @@ func TestBoxobanLevelsAreSolved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		completed := 0
-		for i := 0; i < len(levels); i += 25 {
+		completed, every := 0, tests.Count(25, 250)
+		for i := 0; i < len(levels); i += every {
 			switch plan, outcome := solveLevel(levels[i]); outcome {
 			case solved:
 				play(t, levels[i], plan)
@@ -220,7 +222,7 @@ func TestBoxobanLevelsAreSolved(t *testing.T) {
 				t.Errorf("%s: unsolvable:\n%s", file, levels[i])
 			}
 		}
-		if want := (len(levels) + 24) / 25; completed < want {
+		if want := (len(levels) + every - 1) / every; completed < want {
 			t.Errorf("%s: %d of %d levels solved", file, completed, want)
 		}
 	}

@@ -28,16 +28,17 @@ A trainer: batches come ahead of time and are on lease until the next one is ask
 >>> print(stats.present, stats.evicted, stats.staleness, stats.ess_by_age)
 >>> client.close()
 
-Where to read on: `help(reprise.Table.insert)` has every column of a rollout, `help(reprise.Definition)` every key of a
-table, `help(reprise.Padded)` the arrays of a batch, docs/python.md the guide. `reprise.trl`, `reprise.verl` and
+Where to read on: `help(reprise.Table.insert)` has every column of a rollout, `help(reprise.Client.create)` every key of
+a table, `help(reprise.Padded)` the arrays of a batch, docs/python.md the guide. `reprise.trl`, `reprise.verl` and
 `reprise.slime` put replay into those trainers, `reprise.adapters` converts batches of verl and AReaL, `reprise.torch`
 has the losses. Every failure is a `reprise.Error` that names the argument, the value and the remedy; what can only be
 warned of is a `StaleWarning`, `RepeatWarning` or `RepairWarning`. Long waits are logged under the name "reprise".
 """
 
+from .address import connect
 from .batch import DEFAULT_COLUMNS, Batch, BatchInfo
-from .client import Client, connect
-from .definition import Definition, Gate, Limiter, Prompts
+from .client import Client
+from .definition import Definition, Gate, Keys, Limiter, Prompts
 from .errors import (
     Ahead,
     Closing,
@@ -73,8 +74,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "DEFAULT_COLUMNS", "Definition", "Denied",
-    "DiskFull", "Elsewhere", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Limiter", "NoLease",
-    "NotFound", "Packed", "Padded", "PartWarning", "Prompt", "PromptResult", "Prompts", "RepairWarning",
+    "DiskFull", "Elsewhere", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Keys", "Limiter",
+    "NoLease", "NotFound", "Packed", "Padded", "PartWarning", "Prompt", "PromptResult", "Prompts", "RepairWarning",
     "RepeatWarning", "Service", "StaleWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout",
     "TooLarge", "Unauthenticated", "Unavailable", "connect", "publish", "record_batch", "rollout", "serve",
 ]  # fmt: skip

@@ -26,10 +26,10 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from . import client, stream, table
+from . import address, client, stream, table
 from .batch import Batch
 from .connection import CALL, Cancellation
-from .definition import Definition
+from .definition import Creator
 from .errors import Invalid, Unavailable
 
 __all__ = ["Client", "Stream", "Table", "connect"]
@@ -97,7 +97,7 @@ def _awaited(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[_Wr
     return call
 
 
-class Client(_Wrapper[client.Client]):
+class Client(_Wrapper[client.Client], Creator[Coroutine[Any, Any, "Table"]]):
     """A connection to a replay service, made by `connect`, or of a `reprise.Client`: ``Client(reprise.serve())``.
 
     Use it in ``async with``, or close it. ``await`` returns the client itself.
@@ -128,10 +128,8 @@ class Client(_Wrapper[client.Client]):
         """The service's address."""
         return self._blocking.address
 
-    async def create(self, name: str, definition: Definition | None = None, **options: Any) -> Table:
-        """Create a table, or return the existing one, as `reprise.Client.create`."""
-        made = await self._calls.run(lambda: self._blocking.create(name, definition, **options))
-        return Table(made, self._calls)
+    async def _create(self, name: str, parts: int | None, keys: dict[str, Any]) -> Table:
+        return Table(await self._calls.run(lambda: self._blocking._create(name, parts, keys)), self._calls)
 
     def table(self, name: str) -> Table:
         """Return a table by its name. The first call raises `NotFound` if it does not exist."""
@@ -149,7 +147,7 @@ def _wrapped(connect: Callable[P, client.Client]) -> Callable[P, Client]:
     return call
 
 
-connect = _wrapped(client.connect)
+connect = _wrapped(address.connect)
 
 
 class Stream(_Wrapper[stream.Stream]):

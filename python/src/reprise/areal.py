@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from areal.infra.rpc.rtensor import RTensor
@@ -23,10 +23,14 @@ from areal.utils import stats_tracker
 from areal.utils.data import split_and_unpad_tensor
 
 from .adapters import areal, step
+from .address import connect_or_serve
 from .batch import Batch
+from .definition import Keys
 from .errors import Invalid
-from .service import connect_or_serve
 from .table import Table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Replay"]
 
@@ -45,10 +49,10 @@ class Replay:
             process starts, with its data in the folder ``replay`` below ``config.cluster.fileroot``, the experiment and
             the trial.
         table: its name; by default ``areal-EXPERIMENT-TRIAL``.
-        group_size: rollouts of a group; by default ``gconfig.n_samples``.
-        definition: keys of the table (`reprise.Definition`). By default it holds twice what a step draws, for 8
-            versions more than ``rollout.max_head_offpolicyness``. AReaL's loss has no place for importance weights, so
-            sampler ``prioritized`` needs ``importance_beta=0``. The unit is always ``group``.
+        definition: keys of the table (`reprise.Client.create`). By default its ``group_size`` is ``gconfig.n_samples``,
+            and it holds twice what a step draws, for 8 versions more than ``rollout.max_head_offpolicyness``. AReaL's
+            loss has no place for importance weights, so sampler ``prioritized`` needs ``importance_beta=0``. The unit
+            is always ``group``.
 
     Attributes:
         table: the `reprise.Table`.
@@ -62,24 +66,20 @@ class Replay:
         replayed: int = 1,
         address: str | None = None,
         table: str | None = None,
-        group_size: int | None = None,
-        **definition: Any,
+        **definition: Unpack[Keys],
     ) -> None:
         self.replayed = step.replayed(replayed)
-        self.group_size = config.gconfig.n_samples if group_size is None else group_size
+        self.group_size: int = definition.get("group_size") or config.gconfig.n_samples
         step_rows = config.train_dataset.batch_size * self.group_size * max(self.replayed, 1)
-        definition = {
-            "capacity": definition.pop("max_size", 2 * step_rows),
-            "max_staleness": config.rollout.max_head_offpolicyness + 8,
-            **definition,
-            "unit": definition.get("unit", "group"),
-            "group_size": self.group_size,
-        }
-        _check(engine, config, definition, step_rows)
+        standard: Keys = {"max_staleness": config.rollout.max_head_offpolicyness + 8, "unit": "group"}
+        if "max_size" not in definition:
+            standard["capacity"] = 2 * step_rows
+        keys: Keys = {**standard, **definition, "group_size": self.group_size}
+        _check(engine, config, keys, step_rows)
         run = (config.experiment_name, config.trial_name)
         client = connect_or_serve(address, Path(config.cluster.fileroot, "replay", *run))
         name = table or re.sub(r"[^A-Za-z0-9._-]", "-", "-".join(["areal", *run]))[:128]
-        self.table: Table = client.create(name, **definition)
+        self.table: Table = client.create(name, **keys)
         self._sampling = {"temperature": config.gconfig.temperature, "top_p": config.gconfig.top_p}
         self._engine, self._generate = engine, engine.prepare_batch
         engine.prepare_batch = self.prepare_batch
@@ -101,7 +101,7 @@ class Replay:
         return fresh if batch is None else fresh + _trajectories(batch, local[0])
 
 
-def _check(engine: Any, config: Any, definition: dict[str, Any], step_rows: int) -> None:
+def _check(engine: Any, config: Any, definition: Keys, step_rows: int) -> None:
     """Refuse what would make replay wrong."""
     if isinstance(getattr(engine.prepare_batch, "__self__", None), Replay):
         raise Invalid("engine: has a Replay already: want one for each engine")
@@ -111,7 +111,7 @@ def _check(engine: Any, config: Any, definition: dict[str, Any], step_rows: int)
             "as many trajectories in all: want its single controller, without AREAL_SPMD_MODE"
         )
     step.check(definition, "AReaL")
-    capacity = definition["capacity"]
+    capacity = definition.get("capacity", definition.get("max_size"))
     if isinstance(capacity, int) and capacity < step_rows:
         raise Invalid(f"capacity: {capacity}: want at least {step_rows}, the rollouts that a step draws")
     if definition.get("sampler") == "prioritized" and definition.get("importance_beta") != 0:

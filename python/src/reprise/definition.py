@@ -1,46 +1,41 @@
-"""Definition: the keys of a table. docs/replay.md explains them; `wire/table.go` has their types and ranges."""
+"""The keys of a table.
+
+Written from the Go structs that define them, of replay/options.go, wire/table.go and replay/prompts/options.go, by
+`go test ./cmd/reprise -run Reference -write-reference`: change those.
+"""
 
 from __future__ import annotations
 
-import difflib
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
-from .errors import Invalid
+from ._options import Options, given
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-class _Options:
-    """A dataclass whose None and empty fields mean the service's defaults."""
+Made = TypeVar("Made", covariant=True)
 
-    def asdict(self) -> dict[str, Any]:
-        """Return the fields that are set, as the service's JSON."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
-        return {name: _plain(name, value) for name, value in values.items() if value is not None and value != {}}
-
-
-def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, _Options):
-        return value.asdict()
-    if name == "columns":
-        if not isinstance(value, Mapping) or not all(isinstance(kind, str) for kind in value.values()):
-            raise Invalid(f'columns: {value!r}: want names and types, such as {{"x_score": "float32"}}')
-        return [{"name": column, "type": kind} for column, kind in value.items()]
-    if name in ("limiter", "gate", "prompts") and not isinstance(value, Mapping):
-        raise Invalid(f"{name}: {value!r}: want reprise.{name.capitalize()}(…)")
-    if isinstance(value, float) and math.isinf(value):
-        return "inf"
-    return value
+Retention = Literal["fifo", "positive"]
+Sampler = Literal["lifo", "fifo", "uniform", "distinct", "epoch", "unseen", "least_used", "prioritized"]
+Unit = Literal["rollout", "step", "group"]
+Base = Literal["advantage", "reward", "td_error", "gradient_norm", "recency"]
+Decay = Literal["before_exponent", "after_exponent"]
+Draws = Literal["stratified", "independent"]
+Entry = Literal["own", "max"]
+Until = Literal["replay", "refresh", "report"]
+Norm = Literal["batch", "table"]
+Advantage = Literal["group", "no_std", "leave_one_out", "batch", "group_batch", "gae"]
 
 
 @dataclass(frozen=True)
-class Limiter(_Options):
+class Limiter(Options):
     """Holds the draws per inserted rollout near a ratio: the side that runs ahead waits.
 
     Attributes:
-        samples_per_insert: draws of each rollout, on average.
-        error_buffer: draws that either side may run ahead; at least those of one batch or insertion.
+        samples_per_insert: draws per rollout; above 0
+        error_buffer: draws that either side may run ahead, at least those of one batch or insertion; above 0
     """
 
     samples_per_insert: float
@@ -48,13 +43,14 @@ class Limiter(_Options):
 
 
 @dataclass(frozen=True)
-class Gate(_Options):
+class Gate(Options):
     """Limits how many groups generators start, so that rollouts are not too stale when they are used (`Table.start`).
 
     Attributes:
-        rollouts_per_update: new rollouts per update.
-        max_staleness: in versions, >= 0.
-        grant_seconds: until a grant expires and its missing groups may be started by others.
+        rollouts_per_update: new rollouts that one update takes: batch / replay ratio; above 0
+        max_staleness: of the rollouts started, in versions
+        grant_seconds: until a grant that was not used goes back, and others may start its groups; 0 to 31622400
+            [600]
     """
 
     rollouts_per_update: float
@@ -63,15 +59,16 @@ class Gate(_Options):
 
 
 @dataclass(frozen=True)
-class Prompts(_Options):
+class Prompts(Options):
     """Prompt replay for the table (`Table.prompts_next`).
 
     Attributes:
-        fraction: largest share of replayed prompts in a batch.
-        band: distance from one half within which a pass rate makes a prompt worth replaying.
-        cooldown: versions between two uses of a prompt.
-        max_reuse: replays per prompt.
-        max_prompts: prompts remembered; beyond them the one reported longest ago leaves.
+        fraction: f, share of a batch's prompts that may come from the buffer; a run begins with 0; 0 to 1 [0.75]
+        band: hold prompts with a pass rate p in (0, 1) and |p - 1/2| <= band; 0: those at one half; 0 to 0.5 [0.3]
+        cooldown: versions from one use of a prompt to the next, at least [5]
+        max_reuse: replay a prompt at most this many times; 1 or more [10]
+        max_prompts: remember at most so many prompts; the one reported longest ago leaves first; 1 or more
+            [1048576]
     """
 
     fraction: float | None = None
@@ -82,81 +79,40 @@ class Prompts(_Options):
 
 
 @dataclass(frozen=True)
-class Definition(_Options):
-    """The keys of a table. None means the service's default; `Table.info` returns it with defaults filled in.
-
-    Attributes:
-        capacity: in rollouts.
-        capacity_bytes: in bytes of payload.
-        retention: of a full table: ``fifo`` evicts the oldest, ``positive`` reserves room for correct rollouts.
-        positive_fraction: share of the capacity reserved by retention ``positive``.
-        positive_threshold: least reward of a correct rollout.
-        positives_per_prompt: most correct rollouts of one prompt in that reserved room.
-        positive_share: share of each batch drawn from that reserved room.
-        max_staleness: versions after which a rollout is evicted.
-        max_uses: uses after which a rollout is evicted.
-        sampler: ``distinct``, ``uniform``, ``prioritized``, ``unseen``, ``least_used``, ``epoch``, or the queues
-            ``lifo`` and ``fifo``.
-        min_size: rollouts in the table before the first draw.
-        unit: of a draw: ``rollout``, ``group`` or ``step``.
-        group_size: rollouts in each group; other groups are refused.
-        step_returns: n of the n-step returns with unit ``step``; -1: to the end of the episode.
-        step_discount: gamma per turn.
-        priority_base: of sampler ``prioritized``: ``advantage``, ``reward``, ``td_error``, ``gradient_norm`` or
-            ``recency``.
-        priority_epsilon: added to each base.
-        priority_exponent: alpha.
-        age_decay: tau in versions; ``math.inf``: none.
-        decay: applied ``before_exponent`` or ``after_exponent``.
-        target_ess: in (0, 1): age_decay adapts to hold the ESS/n of batches at this value.
-        draws: ``stratified`` or ``independent``.
-        entry: priority base of new rollouts: their ``own``, or the ``max`` that their shard has seen.
-        entry_until: end of an entry at the ``max``: their first report after a draw that was not fresh, ``replay``; or
-            the next fresh batch, ``refresh``; or any ``report``.
-        importance_beta: exponent of the importance weights; 0: all weights are 1.
-        importance_anneal: versions until importance_beta has risen to 1.
-        importance_norm: divides weights by the largest in the ``batch`` or the ``table``.
-        shards: parts of the table, one per trainer.
-        advantage: estimator, from the rewards of a group.
-        vocab: bound on token ids.
-        max_tokens: per rollout.
-        seed: of the draws.
-        lease_seconds: until a batch that was not acknowledged goes back.
-        limiter: of samples per insert.
-        gate: of the staleness of new rollouts.
-        prompts: prompt replay; ``Prompts()`` switches it on.
-        columns: your own, name to type: ``{"x_score": "float32", "x_ids": "list<int64>"}``.
+class Definition(Options):
+    """The keys of a table; `Client.create` says what they mean. None means the service's default. `Table.info` returns
+    them with defaults filled in.
     """
 
     capacity: int | None = None
     capacity_bytes: int | None = None
-    retention: str | None = None
+    retention: Retention | None = None
     positive_fraction: float | None = None
     positive_threshold: float | None = None
     positives_per_prompt: int | None = None
     positive_share: float | None = None
     max_staleness: int | None = None
     max_uses: int | None = None
-    sampler: str | None = None
+    sampler: Sampler | None = None
     min_size: int | None = None
-    unit: str | None = None
+    unit: Unit | None = None
     group_size: int | None = None
     step_returns: int | None = None
     step_discount: float | None = None
-    priority_base: str | None = None
+    priority_base: Base | None = None
     priority_epsilon: float | None = None
     priority_exponent: float | None = None
     age_decay: float | None = None
-    decay: str | None = None
+    decay: Decay | None = None
     target_ess: float | None = None
-    draws: str | None = None
-    entry: str | None = None
-    entry_until: str | None = None
+    draws: Draws | None = None
+    entry: Entry | None = None
+    entry_until: Until | None = None
     importance_beta: float | None = None
     importance_anneal: int | None = None
-    importance_norm: str | None = None
+    importance_norm: Norm | None = None
     shards: int | None = None
-    advantage: str | None = None
+    advantage: Advantage | None = None
     vocab: int | None = None
     max_tokens: int | None = None
     seed: int | None = None
@@ -166,32 +122,168 @@ class Definition(_Options):
     prompts: Prompts | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def given(cls, definition: Definition | None, options: Mapping[str, Any]) -> Definition:
-        """Return a definition given as such or by its keys."""
-        if definition is None:
-            return cls.of(options)
-        if options:
-            raise Invalid(f"definition: next to {', '.join(options)}: want one or the other")
-        if not isinstance(definition, Definition):
-            raise Invalid(f"definition: {definition!r}: want a reprise.Definition, or its keys by name: capacity=4096")
-        return definition
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Definition:
-        """Return the definition with the keys given. ``max_size`` is another name for ``capacity``.
+class Keys(TypedDict, total=False):
+    """The keys of a table as keyword arguments."""
+
+    capacity: int
+    """Rollouts kept, over all shards; a multiple of shards; 1 or more [4096]."""
+    capacity_bytes: int
+    """Payload bytes, all shards; of a service see docs/service.md, Sizing [no limit]."""
+    retention: Retention
+    """What is kept when the table is full: fifo or positive [fifo]."""
+    positive_fraction: float
+    """Share of the capacity reserved for correct rollouts, with retention positive; at least 0, below 1 [0]."""
+    positive_threshold: float
+    """Least reward of a correct rollout [1]."""
+    positives_per_prompt: int
+    """Correct rollouts of one prompt that a shard's reserved part holds, the oldest leaving first [no limit]."""
+    positive_share: float
+    """Share of each batch drawn from the reserved part, as far as it goes, each rollout once; the sampler draws the
+    others from the whole table; not with sampler prioritized; 0 to 1 [0]."""
+    max_staleness: int
+    """Evict rollouts older than this many versions [no limit]."""
+    max_uses: int
+    """Evict a rollout after this many uses; a queue always gives each once [no limit]."""
+    sampler: Sampler
+    """What is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized [distinct]."""
+    min_size: int
+    """Rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]."""
+    unit: Unit
+    """What a draw falls on: rollout, step or group [rollout]."""
+    group_size: int
+    """Rollouts in every group; insertions with other groups are refused; unit group needs it [groups may differ]."""
+    step_returns: int
+    """N, with unit step: a step's reward becomes its n-step return, the sum over k < n of step_discount^k times the
+    reward of the k-th turn from it, to the end of the episode if n is -1; advantages are then taken over the returns of
+    all steps of the group; a rollout without turns counts with its reward; 0: a step has its turn's own reward; -1 or
+    more [0]."""
+    step_discount: float
+    """Gamma per turn of step_returns; above 0, at most 1 [1]."""
+    priority_base: Base
+    """What a rollout's priority is made of: advantage, reward, td_error, gradient_norm or recency [advantage]."""
+    priority_epsilon: float
+    """Added to every base; above 0 [1e-06]."""
+    priority_exponent: float
+    """Alpha; above 0, at most 100 [0.6]."""
+    age_decay: float
+    """Tau in versions; inf: no decay, standard PER; 0.001 or more, or inf [500]."""
+    decay: Decay
+    """When a priority decays: before_exponent or after_exponent [before_exponent]."""
+    target_ess: float
+    """Age_decay follows the measured ESS to hold a batch's ESS/n at this; at least 0, below 1 [age_decay is fixed]."""
+    draws: Draws
+    """How the draws of a batch are spread over the total of the weights: stratified or independent [stratified]."""
+    entry: Entry
+    """Base of new rollouts: their own, or the largest known: own or max [own]."""
+    entry_until: Until
+    """What ends an entry at the maximum: replay, refresh or report [replay]."""
+    importance_beta: float
+    """Of the weights (N P)^-beta; 0: all weights are 1; 0 to 1 [0.4]."""
+    importance_anneal: int
+    """Versions over which importance_beta rises to 1; 0: it stays; of a run those of its budget [0]."""
+    importance_norm: Norm
+    """Divide weights by the largest of the batch or the table, of all trainers together: batch or table [batch]."""
+    shards: int
+    """Shares of the table, each sampled by its own trainer; 1 to 65536 [1]."""
+    advantage: Advantage
+    """How advantages are taken at insertion: group, no_std, leave_one_out, batch, group_batch or gae [group]."""
+    vocab: int
+    """Token ids are below [not checked]."""
+    max_tokens: int
+    """Of one rollout, prompt included [no limit]."""
+    seed: int
+    """Of every draw [0]."""
+    lease_seconds: float
+    """Until an unacknowledged batch goes back; 0.001 to 31622400 [60]."""
+    limiter: Limiter
+    """Samples per insert."""
+    gate: Gate
+    """Staleness gate for generators."""
+    prompts: Prompts
+    """Prompt replay."""
+    columns: Mapping[str, str]
+    """Columns of your own, carried untouched: names that begin with x_, and types such as float32 or list<int64>."""
+    max_size: int
+    """Another name for capacity."""
+
+
+class Creator(Generic[Made]):
+    """What creates tables."""
+
+    def create(
+        self, name: str, definition: Definition | None = None, *, parts: int | None = None, **keys: Unpack[Keys]
+    ) -> Made:
+        """Create a table, or return the existing one if its definition is the same.
+
+        On several addresses it is a table in parts, one on each service, of which the keys are those of the table: each
+        part gets its share of capacity, capacity_bytes, min_size, the gate's rollouts_per_update and the limiter's
+        error_buffer, rounded up to what a part must have. Parts on services that are away are created when these come
+        back.
+
+        Args:
+            name: letters, digits, ``-``, ``_`` and ``.``, at most 128.
+            definition: the keys as one; otherwise they are keyword arguments.
+            parts: of a table in parts on a cluster, by default one for each address given.
+            capacity: rollouts kept, over all shards; a multiple of shards; 1 or more [4096]
+            capacity_bytes: payload bytes, all shards; of a service see docs/service.md, Sizing [no limit]
+            retention: what is kept when the table is full: fifo or positive [fifo]
+            positive_fraction: share of the capacity reserved for correct rollouts, with retention positive; at
+                least 0, below 1 [0]
+            positive_threshold: least reward of a correct rollout [1]
+            positives_per_prompt: correct rollouts of one prompt that a shard's reserved part holds, the oldest
+                leaving first [no limit]
+            positive_share: share of each batch drawn from the reserved part, as far as it goes, each rollout once;
+                the sampler draws the others from the whole table; not with sampler prioritized; 0 to 1 [0]
+            max_staleness: evict rollouts older than this many versions [no limit]
+            max_uses: evict a rollout after this many uses; a queue always gives each once [no limit]
+            sampler: what is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized
+                [distinct]
+            min_size: rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]
+            unit: what a draw falls on: rollout, step or group [rollout]
+            group_size: rollouts in every group; insertions with other groups are refused; unit group needs it
+                [groups may differ]
+            step_returns: n, with unit step: a step's reward becomes its n-step return, the sum over k < n of
+                step_discount^k times the reward of the k-th turn from it, to the end of the episode if n is -1;
+                advantages are then taken over the returns of all steps of the group; a rollout without turns counts
+                with its reward; 0: a step has its turn's own reward; -1 or more [0]
+            step_discount: gamma per turn of step_returns; above 0, at most 1 [1]
+            priority_base: what a rollout's priority is made of: advantage, reward, td_error, gradient_norm or
+                recency [advantage]
+            priority_epsilon: added to every base; above 0 [1e-06]
+            priority_exponent: alpha; above 0, at most 100 [0.6]
+            age_decay: tau in versions; inf: no decay, standard PER; 0.001 or more, or inf [500]
+            decay: when a priority decays: before_exponent or after_exponent [before_exponent]
+            target_ess: age_decay follows the measured ESS to hold a batch's ESS/n at this; at least 0, below 1
+                [age_decay is fixed]
+            draws: how the draws of a batch are spread over the total of the weights: stratified or independent
+                [stratified]
+            entry: base of new rollouts: their own, or the largest known: own or max [own]
+            entry_until: what ends an entry at the maximum: replay, refresh or report [replay]
+            importance_beta: of the weights (N P)^-beta; 0: all weights are 1; 0 to 1 [0.4]
+            importance_anneal: versions over which importance_beta rises to 1; 0: it stays; of a run those of its
+                budget [0]
+            importance_norm: divide weights by the largest of the batch or the table, of all trainers together:
+                batch or table [batch]
+            shards: shares of the table, each sampled by its own trainer; 1 to 65536 [1]
+            advantage: how advantages are taken at insertion: group, no_std, leave_one_out, batch, group_batch or
+                gae [group]
+            vocab: token ids are below [not checked]
+            max_tokens: of one rollout, prompt included [no limit]
+            seed: of every draw [0]
+            lease_seconds: until an unacknowledged batch goes back; 0.001 to 31622400 [60]
+            limiter: samples per insert
+            gate: staleness gate for generators
+            prompts: prompt replay
+            columns: columns of your own, carried untouched: names that begin with x_, and types such as float32 or
+                list<int64>
+            max_size: another name for capacity
 
         Raises:
-            Invalid: naming the key that there is not, and the nearest that there is.
+            Invalid: naming each key that is wrong or unknown, with what is wanted.
+            Exists: a table of that name has another definition.
         """
-        keys = [entry.name for entry in fields(cls)]
-        if "max_size" in options:
-            if "capacity" in options:
-                raise Invalid("max_size: another name for capacity, which was given too: want one of them")
-            options = {"capacity" if name == "max_size" else name: value for name, value in options.items()}
-        for name in options:
-            if name not in keys:
-                near = difflib.get_close_matches(name, keys, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"want one of {', '.join(keys)}"
-                raise Invalid(f"{name}: no such key of a table: {hint}")
-        return cls(**options)
+        return self._create(name, parts, given(definition, keys))
+
+    def _create(self, name: str, parts: int | None, keys: dict[str, Any]) -> Made:
+        raise NotImplementedError

@@ -236,10 +236,8 @@ _PREFIX = re.compile(r"^.*?with message: ", re.DOTALL)
 _SUFFIX = re.compile(r"\.? (?:gRPC client debug context|Client context): .*$", re.DOTALL)
 
 
-# Where a request had a wrong type, the service names the message that it came in and the type in JSON's words.
-_MISTYPED = re.compile(r"^(?:body|app_metadata|ticket): (.*?)(?: of (?:32|64) bits)?$", re.DOTALL)
-_TYPES = {": string: want": ": str: want", ": object: want": ": dict: want", "want an object": "want a dict",
-          "want a string": "want a str"}  # fmt: skip
+# Where a request had keys or types that are wrong, the service names the message that it came in first.
+_PLACE = re.compile(r"^(?:body|app_metadata|ticket): ")
 
 
 def from_status(status: Mapping[str, str]) -> Error:
@@ -254,11 +252,7 @@ def from_code(code: str, message: str) -> Error:
     if code == Elsewhere.code:  # the address comes first
         address, _, message = message.partition(": ")
         return Elsewhere(message, address)
-    if mistyped := _MISTYPED.match(message):
-        message = mistyped[1]
-        for theirs, ours in _TYPES.items():
-            message = message.replace(theirs, ours)
-    return _CODES.get(code, Failed)(message)
+    return _CODES.get(code, Failed)(_PLACE.sub("", message))
 
 
 def from_flight(error: Exception) -> Error:

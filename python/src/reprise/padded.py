@@ -6,15 +6,13 @@ import itertools
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from .arrays import Array
+from .columns import Columns
 from .errors import NotFound
-
-if TYPE_CHECKING:
-    from .batch import Batch
 
 A = TypeVar("A")
 """A numpy array or a torch tensor."""
@@ -134,7 +132,7 @@ class Padded(_Rows[A]):
     """bool [B, L]: True where there is a token."""
 
     @classmethod
-    def of(cls, batch: Batch, left: bool, pad_id: int, width: int) -> Padded[Array]:
+    def of(cls, batch: Columns, left: bool, pad_id: int, width: int) -> Padded[Array]:
         """Pad a batch to a width, at least that of its longest rollout."""
         optional = [name for name in ("values", "ref_logprobs") if batch.has(name)]
         entry_bytes = 5 * 4 + 2 * 1 + 4 * len(optional)
@@ -172,7 +170,7 @@ class Packed(_Rows[A]):
     """Length of the longest sequence of ``cu_seqlens``."""
 
     @classmethod
-    def of(cls, batch: Batch, pad_id: int, multiple_of: int) -> Packed[Array]:
+    def of(cls, batch: Columns, pad_id: int, multiple_of: int) -> Packed[Array]:
         """Pack a batch, and pad its end to a multiple."""
         total = int(batch.offsets[-1])
         rest = -total % multiple_of
@@ -203,7 +201,7 @@ class Packed(_Rows[A]):
         return packed
 
 
-def _per_row(batch: Batch) -> dict[str, Any]:
+def _per_row(batch: Columns) -> dict[str, Any]:
     rows = len(batch)
 
     def get(name: str, fill: float, dtype: Any) -> Array:
@@ -220,7 +218,7 @@ def _per_row(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _per_token(batch: Batch, pad_id: int, pad: Callable[[list[Array], Any], Array]) -> dict[str, Any]:
+def _per_token(batch: Columns, pad_id: int, pad: Callable[[list[Array], Any], Array]) -> dict[str, Any]:
     total = int(batch.offsets[-1])
 
     def get(name: str, fill: float, dtype: Any) -> list[Array]:
@@ -237,12 +235,12 @@ def _per_token(batch: Batch, pad_id: int, pad: Callable[[list[Array], Any], Arra
     }
 
 
-def _advantages(batch: Batch) -> Array:
+def _advantages(batch: Columns) -> Array:
     known = batch.has("advantage") or batch.has("advantages")
     return batch.advantages if known else np.zeros(int(batch.offsets[-1]), np.float32)
 
 
-def _experts(batch: Batch, shape: tuple[int, ...], at: Any) -> Array | None:
+def _experts(batch: Columns, shape: tuple[int, ...], at: Any) -> Array | None:
     """Place the experts of the batch's tokens in an array [*shape, E]; None if rollouts have none or other numbers."""
     parts = batch.routed_experts if batch.has("routed_experts") else []
     known = [part for part in parts if part is not None]
@@ -253,7 +251,7 @@ def _experts(batch: Batch, shape: tuple[int, ...], at: Any) -> Array | None:
     return out
 
 
-def _kept(batch: Batch, at: Callable[[Array], tuple[Array, ...]]) -> Array | None:
+def _kept(batch: Columns, at: Callable[[Array], tuple[Array, ...]]) -> Array | None:
     """Return where a shape has the tokens of the sampling mask, and their ids, [K, 3] or [K, 2]."""
     if not batch.has("sampling_mask"):
         return None

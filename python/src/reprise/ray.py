@@ -4,14 +4,14 @@ finds them by name.
     import ray, reprise.ray
 
     ray.init(address="auto")
-    shards = reprise.ray.start(shards=4, tables={"math": {"capacity": 65536}})
+    parts = reprise.ray.start(parts=4, tables={"math": {"capacity": 65536}})
 
     @ray.remote
     def trainer(rank):
         with reprise.ray.connect("replay", trainer=rank, trainers=2) as client:
             batch = client.table("math").sample(512)
 
-Each shard is an actor with a process `reprise serve`. Ray restarts an actor whose process or node dies, on another node
+Each part is an actor with a process `reprise serve`. Ray restarts an actor whose process or node dies, on another node
 if need be, and clients ask Ray for the new address. Services speak TLS with a certificate made by `start`, and take its
 token alone; clients get both from the actors. So whoever may run code in the Ray cluster may read and write the tables,
 and nobody else. docs/ray.md is the guide.
@@ -46,12 +46,13 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from . import _program, client, errors, sharded
+from . import _program, client, errors
 from .connection import Connection, Deadline, log
-from .definition import Definition
+from .definition import Definition, Keys
+from .parts import Client as ClientOfParts
 from .service import Service
 
-__all__ = ["Shards", "connect", "shutdown", "start"]
+__all__ = ["Parts", "connect", "shutdown", "start"]
 
 NAMESPACE = "reprise"
 """Ray's namespace of the actors: jobs without a namespace have each their own, and would not find them."""
@@ -60,22 +61,22 @@ SERVER_NAME = "replay.reprise"
 """The name in the certificate: addresses are known only once a service listens."""
 
 NOWHERE = "grpc+tls://127.0.0.1"
-"""Stands for the host of a shard that is down when a client connects. Nothing listens on its port, which is the part's
+"""Stands for the host of a part that is down when a client connects. Nothing listens on its port, which is the part's
 number plus 1."""
 
 LOOK_UP = 3.0
 """Seconds that a look-up of addresses waits for actors that do not answer."""
 
 LOCKED = 30.0
-"""Seconds that a restarted shard waits until the service before it let go of the data."""
+"""Seconds that a restarted part waits until the service before it let go of the data."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the shards of a name have in common."""
+    """What the parts of a name have in common."""
 
     name: str
-    shards: int
+    parts: int
     replicas: int
     settings: Mapping[str, Any]
     arguments: Sequence[str]
@@ -87,22 +88,22 @@ class _Plan:
     """Of the cluster that replicas form."""
 
 
-class Shards:
-    """The shards that `start` started. Leaving a ``with`` block shuts them down."""
+class Parts:
+    """The parts that `start` started. Leaving a ``with`` block shuts them down."""
 
     def __init__(self, name: str, actors: list[Any], group: PlacementGroup) -> None:
         self.name = name
         self._actors, self._group = actors, group
 
-    def __enter__(self) -> Shards:
+    def __enter__(self) -> Parts:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def connect(self, **options: Any) -> client.Client:
+    def connect(self, *, trainer: int = 0, trainers: int = 1, timeout: float = 60.0) -> client.Client:
         """Connect to them, as `reprise.ray.connect` does."""
-        return connect(self.name, **options)
+        return connect(self.name, trainer=trainer, trainers=trainers, timeout=timeout)
 
     def shutdown(self, *, timeout: float = 60.0) -> None:
         """End the services, which finish their calls and save what they keep, then their actors and the placement
@@ -117,16 +118,16 @@ class Shards:
         _started.discard(self)
 
 
-_started: set[Shards] = set()
-"""The shards of this process: Ray ends an actor when the last handle is gone, and the caller may drop its reference."""
+_started: set[Parts] = set()
+"""The parts of this process: Ray ends an actor when the last handle is gone, and the caller may drop its reference."""
 
 
 def start(
-    shards: int = 4,
+    parts: int = 4,
     *,
     replicas: int = 1,
     name: str = "replay",
-    tables: Mapping[str, Definition | Mapping[str, Any]] | None = None,
+    tables: Mapping[str, Definition | Keys] | None = None,
     data: str | Path | None = None,
     sync: str | None = None,
     cpus: float = 1.0,
@@ -135,38 +136,38 @@ def start(
     detached: bool = False,
     arguments: Sequence[str] = (),
     timeout: float = 120.0,
-) -> Shards:
+) -> Parts:
     """Start services on nodes of the Ray cluster that this process is connected to.
 
     Each goes to a node of its own if enough nodes have room for one; otherwise nodes share, with a warning.
 
     Args:
-        shards: services, 1 to 256.
+        parts: services, 1 to 256.
         replicas: with 3 the services form a cluster that keeps each rollout on three nodes, in ``data``.
         name: by which `connect` finds them.
-        tables: to create, by name: a `Definition`, or its fields; of all shards together.
-        data: folder on each node for journals; those of a shard are in ``data/NAME.I``. A shard that restarts where its
-            journals are has its rollouts again. Without it rollouts are in memory, and a shard that restarts is empty.
+        tables: to create, by name: a `Definition`, or its keys; of all parts together.
+        data: folder on each node for journals; those of a part are in ``data/NAME.I``. A part that restarts where its
+            journals are has its rollouts again. Without it rollouts are in memory, and a part that restarts is empty.
         sync: what an acknowledged insertion survives, with ``data``: as in `reprise.serve`.
-        cpus: that a shard reserves.
-        memory: bytes that a shard reserves, and uses at most. Without it Ray reserves none, and a service uses at most
+        cpus: that a part reserves.
+        memory: bytes that a part reserves, and uses at most. Without it Ray reserves none, and a service uses at most
             three quarters of its node's.
-        resources: further resources that a shard reserves, such as ``{"storage_node": 1}``.
-        detached: whether the shards go on when the job that starts them ends; `shutdown` ends them.
+        resources: further resources that a part reserves, such as ``{"storage_node": 1}``.
+        detached: whether the parts go on when the job that starts them ends; `shutdown` ends them.
         arguments: more flags of ``reprise serve``.
         timeout: seconds until all serve.
 
     Raises:
         Invalid: an argument is wrong, or Ray is not connected.
-        Exists: there are shards of that name.
+        Exists: there are parts of that name.
         Failed: a service did not start; the message has its log.
         Timeout: Ray found no room within the timeout.
     """
     _check_ray()
-    if not 1 <= shards <= 256:
-        raise errors.Invalid(f"shards: {shards}: want 1 to 256")
-    if replicas not in (1, 3, 5) or replicas > shards:
-        raise errors.Invalid(f"replicas: {replicas}: want 1, 3 or 5, and at most as many as shards ({shards})")
+    if not 1 <= parts <= 256:
+        raise errors.Invalid(f"parts: {parts}: want 1 to 256")
+    if replicas not in (1, 3, 5) or replicas > parts:
+        raise errors.Invalid(f"replicas: {replicas}: want 1, 3 or 5, and at most as many as parts ({parts})")
     if replicas > 1 and data is None:
         raise errors.Invalid(f"data: None: want a folder on each node for the copies, with replicas={replicas}")
     if replicas > 1 and sync not in (None, "always"):
@@ -176,22 +177,22 @@ def start(
     if _parts(name):
         raise _taken(name)
     settings = {"data": None if data is None else str(data), "sync": sync, "memory_bytes": memory}
-    certificate, key = _certificate()  # signs those of the shards
-    plan = _Plan(name, shards, replicas, settings, list(arguments), timeout, certificate, key,
+    certificate, key = _certificate()  # signs those of the parts
+    plan = _Plan(name, parts, replicas, settings, list(arguments), timeout, certificate, key,
                  token=secrets.token_hex(32), secret=secrets.token_hex(32))  # fmt: skip
     bundle = {"CPU": cpus, **({"memory": memory} if memory else {}), **(resources or {})}
     lifetime = "detached" if detached else None
-    group = placement_group([bundle] * shards, strategy=_strategy(bundle, shards), lifetime=lifetime)
-    started, deadline = Shards(name, [], group), Deadline(timeout)
+    group = placement_group([bundle] * parts, strategy=_strategy(bundle, parts), lifetime=lifetime)
+    started, deadline = Parts(name, [], group), Deadline(timeout)
     try:
         if not group.wait(deadline.left()):
             raise errors.Timeout(
-                f"shards: {shards}: Ray found no room for bundles of {bundle} within {timeout:g} s: add nodes, or ask "
-                "for fewer shards or less for each"
+                f"parts: {parts}: Ray found no room for bundles of {bundle} within {timeout:g} s: add nodes, or ask "
+                "for fewer parts or less for each"
             )
-        for part in range(shards):
+        for part in range(parts):
             at = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=part)
-            remote = ray.remote(_Shard).options(
+            remote = ray.remote(_Part).options(
                 name=f"{name}.{part}", namespace=NAMESPACE, lifetime=lifetime, max_restarts=-1, scheduling_strategy=at,
                 num_cpus=cpus, memory=memory, resources=dict(resources or {}))  # fmt: skip
             started._actors.append(remote.remote(plan, part))
@@ -199,50 +200,46 @@ def start(
         ray.get([actor.serve.remote(peers) for actor in started._actors], timeout=deadline.left())
         if tables:
             with connect(name, timeout=max(deadline.left(), 1.0)) as connected:
-                for table, definition in tables.items():
-                    if isinstance(definition, Definition):
-                        connected.create(table, definition)
-                    else:
-                        connected.create(table, **definition)
+                connected._create_all(tables)
     except BaseException as error:
         started.shutdown(timeout=LOOK_UP)
         if type(error) is ValueError and "already" in str(error):  # another start took the name meanwhile
             raise _taken(name) from error
         if isinstance(error, ray.exceptions.GetTimeoutError):
-            raise errors.Timeout(f"the shards of {name} did not serve within {timeout:g} s: see Ray's logs") from error
+            raise errors.Timeout(f"the parts of {name} did not serve within {timeout:g} s: see Ray's logs") from error
         if isinstance(error, RayError):
-            raise errors.Failed(f"a shard of {name} did not start: {error}") from error
+            raise errors.Failed(f"a part of {name} did not start: {error}") from error
         raise
     _started.add(started)
     return started
 
 
 def connect(name: str = "replay", *, trainer: int = 0, trainers: int = 1, timeout: float = 60.0) -> client.Client:
-    """Connect to the shards of a name, from any process of the Ray cluster. The client follows shards that move.
+    """Connect to the parts of a name, from any process of the Ray cluster. The client follows parts that move.
 
     Args:
         name: as given to `start`.
         trainer, trainers, timeout: as in `reprise.connect`.
 
     Raises:
-        NotFound: there are no shards of that name.
+        NotFound: there are no parts of that name.
         Unavailable: none of them answers within the timeout.
     """
     plan = _plan(name, timeout)
-    found = _ask(name, "address", range(plan.shards), LOOK_UP)
-    parts = {found.get(part, f"{NOWHERE}:{part + 1}"): part for part in range(plan.shards)}
+    found = _ask(name, "address", range(plan.parts), LOOK_UP)
+    parts = {found.get(part, f"{NOWHERE}:{part + 1}"): part for part in range(plan.parts)}
 
     def dial(address: str) -> Connection:  # in a cluster also to addresses that it names
         where = _Where(name, parts[address]) if address in parts else None
         return Connection(address, timeout, plan.token, plan.certificate, server_name=SERVER_NAME, where=where)
 
-    if plan.shards == 1:
+    if plan.parts == 1:
         return client.Client(dial(*parts))
-    return sharded.Client(list(parts), dial, trainer, trainers)
+    return ClientOfParts(list(parts), dial, trainer, trainers)
 
 
 def shutdown(name: str = "replay", *, timeout: float = 60.0) -> None:
-    """End the shards of a name, as `Shards.shutdown` does, from any process of the Ray cluster.
+    """End the parts of a name, as `Parts.shutdown` does, from any process of the Ray cluster.
 
     Raises:
         NotFound: there are none.
@@ -251,11 +248,11 @@ def shutdown(name: str = "replay", *, timeout: float = 60.0) -> None:
     _plan(name, timeout)
     group = next(iter(_ask(name, "group", _parts(name), timeout, enough=1).values()))
     actors = [ray.get_actor(f"{name}.{part}", namespace=NAMESPACE) for part in _parts(name)]
-    Shards(name, actors, group).shutdown(timeout=timeout)
+    Parts(name, actors, group).shutdown(timeout=timeout)
 
 
-class _Shard:
-    """The actor of a shard: a process of the service. It ends with its service, so that Ray restarts both."""
+class _Part:
+    """The actor of a part: a process of the service. It ends with its service, so that Ray restarts both."""
 
     def __init__(self, plan: _Plan, part: int) -> None:
         self._plan, self._part = plan, part
@@ -265,12 +262,12 @@ class _Shard:
         self._peer = f"{self._host}:{_free_port(self._host)}" if plan.replicas > 1 else ""
         self._restarted = ray.get_runtime_context().was_current_actor_reconstructed
         if self._restarted and plan.replicas > 1:
-            threading.Thread(target=self._rejoin, name="reprise-shard", daemon=True).start()
+            threading.Thread(target=self._rejoin, name="reprise-part", daemon=True).start()
         elif self._restarted:  # nobody calls serve
             self.serve([])
 
     def plan(self) -> _Plan:
-        """Return what all shards have in common, but for what clients need not know."""
+        """Return what all parts have in common, but for what clients need not know."""
         return replace(self._plan, key=b"", secret="")
 
     def peer(self) -> str:
@@ -278,25 +275,25 @@ class _Shard:
         return self._peer
 
     def group(self) -> PlacementGroup | None:
-        """Return the placement group of the shards."""
+        """Return the placement group of the parts."""
         return ray.util.get_current_placement_group()
 
     def address(self) -> str:
         """Return where clients reach the service."""
         if self._service is None:
-            raise errors.Unavailable(f"shard {self._part} of {self._plan.name} does not serve yet")
+            raise errors.Unavailable(f"part {self._part} of {self._plan.name} does not serve yet")
         return self._service.address
 
     def pid(self) -> int:
         """Return the process id of the service."""
         if self._service is None:
-            raise errors.Unavailable(f"shard {self._part} of {self._plan.name} does not serve yet")
+            raise errors.Unavailable(f"part {self._part} of {self._plan.name} does not serve yet")
         return self._service.pid
 
     def _rejoin(self) -> None:
-        """Start the service again as a node of the cluster, once enough others are known. Shards that restart at the
+        """Start the service again as a node of the cluster, once enough others are known. Parts that restart at the
         same time answer `peer` before they serve. If it cannot be started the actor ends, and Ray restarts it."""
-        others = [other for other in range(self._plan.shards) if other != self._part]
+        others = [other for other in range(self._plan.parts) if other != self._part]
         deadline = Deadline(LOCKED)
         while self._service is None and not self._stopping:
             try:
@@ -304,7 +301,7 @@ class _Shard:
                 if len(peers) + 1 >= self._plan.replicas:
                     self.serve([*peers, self._peer])
             except Exception as error:
-                log.warning("shard %d of %s does not start: %s", self._part, self._plan.name, error)
+                log.warning("part %d of %s does not start: %s", self._part, self._plan.name, error)
                 if not isinstance(error, errors.Failed) or deadline.left() == 0:  # the one before may hold the data
                     os._exit(1)
             time.sleep(1)
@@ -322,7 +319,7 @@ class _Shard:
                     if deadline.left() == 0:
                         raise
                     time.sleep(1)
-        threading.Thread(target=self._watch, args=(self._service,), name="reprise-shard", daemon=True).start()
+        threading.Thread(target=self._watch, args=(self._service,), name="reprise-part", daemon=True).start()
 
     def stop(self) -> None:
         """End the service, and let calls in progress finish."""
@@ -369,7 +366,7 @@ class _Shard:
             settings["data"] = str(data)
         if plan.replicas > 1:
             settings["cluster"] = {
-                "node": f"shard-{self._part}", "listen": self._peer, "peers": list(peers),
+                "node": f"part-{self._part}", "listen": self._peer, "peers": list(peers),
                 "domain": ray.get_runtime_context().get_node_id(), "replicas": plan.replicas,
                 "secret_file": private("secret", plan.secret)}  # fmt: skip
         elif self._restarted:
@@ -380,9 +377,9 @@ class _Shard:
         return Service([*command, *plan.arguments], folder, data, plan.timeout)
 
     def _tables(self) -> list[dict[str, Any]]:
-        """Return the definitions of another shard's tables, for a restart without the journals: the tables are empty,
+        """Return the definitions of another part's tables, for a restart without the journals: the tables are empty,
         but there. Seeds differ by the part's number."""
-        others = [part for part in range(self._plan.shards) if part != self._part]
+        others = [part for part in range(self._plan.parts) if part != self._part]
         for part, address in _ask(self._plan.name, "address", others, LOOK_UP).items():
             with contextlib.suppress(errors.Error), _dial(self._plan, address) as peer:
                 return [{**table.definition, "seed": table.definition.get("seed", 0) + self._part - part}
@@ -402,42 +399,42 @@ def _check_ray() -> None:
 
 
 def _taken(name: str) -> errors.Exists:
-    return errors.Exists(f"name: {name}: there are shards of that name: shut them down (reprise.ray.shutdown), or "
+    return errors.Exists(f"name: {name}: there are parts of that name: shut them down (reprise.ray.shutdown), or "
                          "choose another")  # fmt: skip
 
 
-def _strategy(bundle: Mapping[str, float], shards: int) -> str:
-    """Return Ray's strategy: a node for each shard if enough have room, empty as they may be."""
+def _strategy(bundle: Mapping[str, float], parts: int) -> str:
+    """Return Ray's strategy: a node for each part if enough have room, empty as they may be."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     room = sum(all(node.get(key, 0) >= value for key, value in bundle.items()) for node in nodes)
-    if room >= shards:
+    if room >= parts:
         return "STRICT_SPREAD"
-    warnings.warn(f"shards: {shards}: {room} nodes have {dict(bundle)}, so shards share nodes, and a node that is lost "
+    warnings.warn(f"parts: {parts}: {room} nodes have {dict(bundle)}, so parts share nodes, and a node that is lost "
                   "takes several with it", stacklevel=3)  # fmt: skip
     return "SPREAD"
 
 
 def _parts(name: str) -> list[int]:
-    """Return the numbers of the shards of a name that are alive or will be restarted."""
+    """Return the numbers of the parts of a name that are alive or will be restarted."""
     named = ray.util.list_named_actors(all_namespaces=True)
-    split = [actor["name"].rpartition(".") for actor in named if actor["namespace"] == NAMESPACE]
-    return sorted(int(part) for whole, _, part in split if whole == name and part.isdecimal())
+    ours = [actor["name"].rpartition(".") for actor in named if actor["namespace"] == NAMESPACE]
+    return sorted(int(part) for of, _, part in ours if of == name and part.isdecimal())
 
 
 def _plan(name: str, timeout: float) -> _Plan:
     _check_ray()
     parts = _parts(name)
     if not parts:
-        raise errors.NotFound(f"name: {name}: no shards of that name: reprise.ray.start makes them")
+        raise errors.NotFound(f"name: {name}: no parts of that name: reprise.ray.start makes them")
     plans = _ask(name, "plan", parts, timeout, enough=1)
     if not plans:
-        raise errors.Unavailable(f"none of the {len(parts)} shards of {name} answered within {timeout:g} s")
+        raise errors.Unavailable(f"none of the {len(parts)} parts of {name} answered within {timeout:g} s")
     plan: _Plan = next(iter(plans.values()))
     return plan
 
 
 def _ask(name: str, method: str, parts: Iterable[int], timeout: float, enough: int | None = None) -> dict[int, Any]:
-    """Call a method of some shards at once, and return the answers by part of those that answered in time."""
+    """Call a method of some parts at once, and return the answers by part of those that answered in time."""
     waiting: dict[Any, int] = {}
     answers: dict[int, Any] = {}
     deadline = Deadline(timeout)
@@ -456,7 +453,7 @@ def _ask(name: str, method: str, parts: Iterable[int], timeout: float, enough: i
 
 
 class _Where:
-    """Asks Ray where a shard is. A connection calls it before each attempt to reach a shard that is away, so it hardly
+    """Asks Ray where a part is. A connection calls it before each attempt to reach a part that is away, so it hardly
     waits: an answer that takes longer is there for the next call."""
 
     def __init__(self, name: str, part: int) -> None:
@@ -476,13 +473,13 @@ class _Where:
                 asked, self._asked = self._asked, None
                 address: str = ray.get(asked)
                 return address
-            except Exception as error:  # of many kinds: the shard died for good, is being restarted, or Ray's head died
-                log.debug("shard %d of %s: Ray does not say where it is: %s", self._part, self._name, error)
+            except Exception as error:  # of many kinds: the part died for good, is being restarted, or Ray's head died
+                log.debug("part %d of %s: Ray does not say where it is: %s", self._part, self._name, error)
                 return None
 
 
 def _dial(plan: _Plan, address: str) -> client.Client:
-    return client.connect(address, token=plan.token, ca=plan.certificate, server_name=SERVER_NAME, timeout=LOOK_UP)
+    return client.Client(Connection(address, LOOK_UP, plan.token, plan.certificate, server_name=SERVER_NAME))
 
 
 def _free_port(host: str) -> int:

@@ -11,12 +11,11 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from . import _program, errors
-from .client import Client, connect
+from .client import Client
 from .connection import Connection
-from .definition import Definition
+from .definition import Definition, Keys
 
 LONGEST_FOLDER = 80  # bytes of a path below which a socket still fits: 104 with its name and terminator, on macOS
 
@@ -24,7 +23,7 @@ LONGEST_FOLDER = 80  # bytes of a path below which a socket still fits: 104 with
 def serve(
     data: str | Path | None = None,
     *,
-    tables: Mapping[str, Definition | Mapping[str, Any]] | None = None,
+    tables: Mapping[str, Definition | Keys] | None = None,
     sync: str | None = None,
     http: str = "off",
     arguments: Sequence[str] = (),
@@ -41,7 +40,7 @@ def serve(
 
     Args:
         data: folder of journals and checkpoints. Existing tables are reloaded. Without it they are in memory.
-        tables: to create, by name: a `Definition`, or its fields. An existing one must have the same definition.
+        tables: to create, by name: a `Definition`, or its keys. An existing one must have the same definition.
         sync: what an acknowledged insertion survives, with ``data``: ``always`` (power loss), the default,
             ``interval`` (kill -9, and power loss but for the last second), ``off`` (kill -9).
         http: address for the dashboard, such as ``127.0.0.1:7448``; port 0 takes a free one (`Service.dashboard`).
@@ -72,25 +71,15 @@ def serve(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     try:
-        for name, definition in (tables or {}).items():
-            if isinstance(definition, Definition):
-                service.create(name, definition)
-            else:
-                service.create(name, **definition)
+        service._create_all(tables or {})
     except BaseException:
         service.close()
         raise
     return service
 
 
-def connect_or_serve(
-    address: str | None, data: str | Path, *, token: str | None = None, timeout: float = 60.0
-) -> Client:
-    """Connect to an address, or to that in the environment's REPRISE_ADDRESS; without either serve a folder. A folder
-    that this process serves already is not served twice."""
-    address = address or os.environ.get("REPRISE_ADDRESS")
-    if address:
-        return connect(address, token=token, timeout=timeout)
+def serve_once(data: str | Path, timeout: float) -> Service:
+    """Serve a folder, unless this process serves it already."""
     folder = Path(data).resolve()
     with _starting:
         for service in list(_running):
@@ -177,7 +166,7 @@ class Service(Client):
 
 
 _starting = threading.RLock()
-"""Held while `connect_or_serve` looks for a service and starts one."""
+"""Held while `serve_once` looks for a service and starts one."""
 
 _closing = threading.RLock()
 """Held while a service leaves _running."""

@@ -31,9 +31,9 @@ from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.utils.types import Sample
 
 from .adapters import layout, step
+from .address import connect_or_serve
 from .batch import Batch
 from .errors import Invalid
-from .service import connect_or_serve
 
 _COLUMNS = (
     "tokens", "response_length", "loss_mask", "rollout_log_probs", "rollout_top_p_token_ids",

@@ -31,7 +31,7 @@ Item = Union[Batch, Exception]
 
 
 class Source(Protocol):
-    """Where a stream's batches come from: an `Exchange`, or those of a table in parts (`sharded.Exchanges`)."""
+    """Where a stream's batches come from: an `Exchange`, or those of a table in parts (`parts.exchanges.Exchanges`)."""
 
     @property
     def lapsed(self) -> int: ...

@@ -30,11 +30,11 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from .adapters import layout, step
+from .address import connect_or_serve
 from .arrays import Array
 from .batch import Batch
 from .errors import Invalid
 from .rollouts import OTHER_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
-from .service import connect_or_serve
 from .table import Table
 
 __all__ = ["RepriseReplayBuffer"]

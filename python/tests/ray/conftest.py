@@ -44,7 +44,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 
 class Nodes:
-    """The cluster: a head and other nodes, each with a CPU, which is what a shard takes."""
+    """The cluster: a head and other nodes, each with a CPU, which is what a part takes."""
 
     def __init__(self) -> None:
         self._options = {"num_cpus": 1, "object_store_memory": 80 << 20, "node_ip_address": "127.0.0.1",

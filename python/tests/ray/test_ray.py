@@ -54,7 +54,7 @@ def pid_of(name: str, part: int = 0) -> int:
 
 
 def left_behind(name: str) -> list[str]:
-    """What there still is of shards, but for processes: actors, placement groups, and folders with keys."""
+    """What there still is of parts, but for processes: actors, placement groups, and folders with keys."""
     actors = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
     groups = [group["state"] for group in ray.util.placement_group_table().values()]
     folders = [str(folder) for folder in pathlib.Path(tempfile.gettempdir()).glob("reprise-*")]
@@ -77,24 +77,24 @@ def test_ray_must_be_connected_first() -> None:
 
 
 @pytest.fixture(scope="module")
-def shard(started: Nodes) -> Iterator[reprise.ray.Shards]:
-    """One shard with a journal."""
+def part(started: Nodes) -> Iterator[reprise.ray.Parts]:
+    """One part with a journal."""
     data = tempfile.mkdtemp()
-    with reprise.ray.start(1, name="one", tables=TABLES, data=data, sync="off", timeout=PATIENCE) as shards:
-        yield shards
+    with reprise.ray.start(1, name="one", tables=TABLES, data=data, sync="off", timeout=PATIENCE) as parts:
+        yield parts
 
 
-def test_shards_are_found_by_name_from_another_process(shard: reprise.ray.Shards, run: Callable[[str], str]) -> None:
+def test_parts_are_found_by_name_from_another_process(part: reprise.ray.Parts, run: Callable[[str], str]) -> None:
     printed = run(f"{JOB}with reprise.ray.connect('one') as client:\n"
                   f"    table = client.table('sums')\n    {INSERT.strip()}\n"
                   "    print(client.address)")  # fmt: skip
-    with shard.connect(timeout=PATIENCE) as client:
+    with part.connect(timeout=PATIENCE) as client:
         assert sorted(client.table("sums").sample(2).rewards.tolist()) == [0, 1]
         assert printed.strip() == client.address and client.address.startswith("grpc+tls://127.0.0.1:")
 
 
-def test_nobody_gets_in_without_token_and_certificate(shard: reprise.ray.Shards) -> None:
-    with shard.connect() as client:
+def test_nobody_gets_in_without_token_and_certificate(part: reprise.ray.Parts) -> None:
+    with part.connect() as client:
         address, plan = client.address, reprise.ray._plan("one", PATIENCE)
     pinned = {"ca": plan.certificate, "server_name": reprise.ray.SERVER_NAME}
     for token in (None, "a-token-that-is-wrong"):
@@ -108,15 +108,15 @@ def test_nobody_gets_in_without_token_and_certificate(shard: reprise.ray.Shards)
         list(plain.list_flights(options=flight.FlightCallOptions(timeout=5)))
 
 
-def test_a_name_is_given_once(shard: reprise.ray.Shards) -> None:
+def test_a_name_is_given_once(part: reprise.ray.Parts) -> None:
     with pytest.raises(reprise.Exists, match="name: one"):
         reprise.ray.start(1, name="one")
-    with shard.connect() as client:
+    with part.connect() as client:
         assert len(client.list()) == 1
 
 
-def test_a_killed_service_is_restarted_with_its_journal_and_clients_follow(shard: reprise.ray.Shards) -> None:
-    with shard.connect(timeout=PATIENCE) as client:
+def test_a_killed_service_is_restarted_with_its_journal_and_clients_follow(part: reprise.ray.Parts) -> None:
+    with part.connect(timeout=PATIENCE) as client:
         table = client.table("sums")
         insert(table, 4)
         before, address, killed = table.stats().present, client.address, pid_of("one")
@@ -130,12 +130,12 @@ def test_a_killed_service_is_restarted_with_its_journal_and_clients_follow(shard
     assert has_ended(killed) and not has_ended(pid_of("one"))
 
 
-def test_a_shutdown_leaves_nothing_and_ends_nothing_else(shard: reprise.ray.Shards) -> None:
+def test_a_shutdown_leaves_nothing_and_ends_nothing_else(part: reprise.ray.Parts) -> None:
     with reprise.ray.start(1, name="other", timeout=PATIENCE):
-        shards, pid = pid_of("one"), pid_of("other")
-    assert has_ended(pid) and not has_ended(shards)
-    shard.shutdown()
-    assert has_ended(shards)
+        parts, pid = pid_of("one"), pid_of("other")
+    assert has_ended(pid) and not has_ended(parts)
+    part.shutdown()
+    assert has_ended(parts)
     await_nothing("other", "one")
     with pytest.raises(reprise.NotFound, match="name: one"):
         reprise.ray.connect("one")
@@ -147,7 +147,7 @@ def test_a_service_that_does_not_start_is_reported_with_its_log_and_leaves_nothi
     await_nothing("wrong")
 
 
-def test_shards_without_room_are_refused_and_leave_nothing(nodes: Nodes) -> None:
+def test_parts_without_room_are_refused_and_leave_nothing(nodes: Nodes) -> None:
     with pytest.warns(UserWarning, match="3 nodes"), pytest.raises(reprise.Timeout, match="found no room"):
         reprise.ray.start(5, name="many", timeout=2)
     await_nothing("many")
@@ -156,9 +156,9 @@ def test_shards_without_room_are_refused_and_leave_nothing(nodes: Nodes) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"shards": 0}, "shards: 0: want 1 to 256"),
-        ({"shards": 2, "replicas": 3}, "replicas: 3: want"),
-        ({"shards": 3, "replicas": 3}, "data: None: want a folder"),
+        ({"parts": 0}, "parts: 0: want 1 to 256"),
+        ({"parts": 2, "replicas": 3}, "replicas: 3: want"),
+        ({"parts": 3, "replicas": 3}, "data: None: want a folder"),
         ({"cpus": 0}, "cpus: 0: want more"),
     ],
 )
@@ -167,12 +167,12 @@ def test_wrong_arguments_are_named(nodes: Nodes, arguments: dict[str, int], mess
         reprise.ray.start(**arguments)
 
 
-def test_a_lost_node_takes_one_shard_which_comes_back_on_another_node(nodes: Nodes) -> None:
-    with reprise.ray.start(2, name="pair", tables=TABLES, timeout=PATIENCE) as shards:
-        places = ray.util.placement_group_table(shards._group)["bundles_to_node_id"]
+def test_a_lost_node_takes_one_part_which_comes_back_on_another_node(nodes: Nodes) -> None:
+    with reprise.ray.start(2, name="pair", tables=TABLES, timeout=PATIENCE) as parts:
+        places = ray.util.placement_group_table(parts._group)["bundles_to_node_id"]
         assert places[0] != places[1]
         lost = next(part for part in (1, 0) if not nodes.is_head(places[part]))
-        with shards.connect(timeout=PATIENCE) as client:
+        with parts.connect(timeout=PATIENCE) as client:
             table = client.table("sums")
             table.advance(3)
             insert(table, 40)
@@ -190,7 +190,7 @@ def test_a_lost_node_takes_one_shard_which_comes_back_on_another_node(nodes: Nod
             assert info[lost].version == 3 and info[lost].present > 0  # empty, with the newest version, and used again
             assert info[1 - lost].present > held[1 - lost]
             assert len(table.sample(8, scope="global")) == 8
-        moved = ray.util.placement_group_table(shards._group)["bundles_to_node_id"]
+        moved = ray.util.placement_group_table(parts._group)["bundles_to_node_id"]
         assert moved[lost] not in places.values() and moved[1 - lost] == places[1 - lost]
         pids = [pid_of("pair", part) for part in (0, 1)]
     assert all(map(has_ended, pids))
@@ -198,10 +198,10 @@ def test_a_lost_node_takes_one_shard_which_comes_back_on_another_node(nodes: Nod
 
 def test_replicas_keep_every_rollout_when_a_node_is_lost(nodes: Nodes) -> None:
     data = tempfile.mkdtemp()
-    with reprise.ray.start(3, replicas=3, name="kept", tables=TABLES, data=data, timeout=PATIENCE) as shards:
-        places = ray.util.placement_group_table(shards._group)["bundles_to_node_id"]
+    with reprise.ray.start(3, replicas=3, name="kept", tables=TABLES, data=data, timeout=PATIENCE) as parts:
+        places = ray.util.placement_group_table(parts._group)["bundles_to_node_id"]
         lost = next(part for part in (2, 1, 0) if not nodes.is_head(places[part]))
-        with shards.connect(timeout=PATIENCE) as client:
+        with parts.connect(timeout=PATIENCE) as client:
             table = client.table("sums")
             insert(table, 20)
             killed = pid_of("kept", lost)
@@ -219,7 +219,7 @@ def test_replicas_keep_every_rollout_when_a_node_is_lost(nodes: Nodes) -> None:
             await_that(lambda: table.stats().present == 160 and not table.down, "all is there, from restarted ones")
 
 
-def test_shards_end_with_their_job_unless_they_are_detached(nodes: Nodes, run: Callable[[str], str]) -> None:
+def test_parts_end_with_their_job_unless_they_are_detached(nodes: Nodes, run: Callable[[str], str]) -> None:
     printed = run(f"{JOB}for detached in (False, True):\n"
                   f"    reprise.ray.start(1, name=f'detached-{{detached}}', detached=detached, timeout={PATIENCE})\n"
                   "    actor = ray.get_actor(f'detached-{detached}.0', namespace='reprise')\n"

@@ -1,4 +1,4 @@
-"""Training on two shards of which one is killed in the middle: make test-ray-trainers, which takes five minutes."""
+"""Training on two parts of which one is killed in the middle: make test-ray-trainers, which takes five minutes."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ PATIENCE = 600.0  # seconds, on a machine that is busy
 
 
 def pid(name: str) -> int:
-    """Return the process id of the service of shard 1, once it serves."""
+    """Return the process id of the service of part 1, once it serves."""
     pause = threading.Event()
     for _ in range(int(PATIENCE * 5)):
         with contextlib.suppress(ray.exceptions.ActorUnavailableError):  # it is being restarted
             found: int = ray.get(ray.get_actor(f"{name}.1", namespace="reprise").pid.remote())
             return found
         pause.wait(0.2)
-    pytest.fail(f"shard 1 of {name} was not restarted within {PATIENCE:g} s")
+    pytest.fail(f"part 1 of {name} was not restarted within {PATIENCE:g} s")
 
 
 def killing(name: str, when: int | None) -> Callable[[int], None]:
-    """Return what kills the service of shard 1 once the update of that number is over."""
+    """Return what kills the service of part 1 once the update of that number is over."""
 
     def tell(update: int) -> None:
         if update == when:
@@ -56,7 +56,7 @@ PAIRS = 10  # of seeds, because single runs of the example differ by 0.1 from se
 
 
 def runs(name: str, when: int | None, train: Callable[[str, int, Callable[[int], None]], float]) -> list[float]:
-    """Train once for each seed on two shards, kill one after the update of that number, and return the results."""
+    """Train once for each seed on two parts, kill one after the update of that number, and return the results."""
     results = []
     with reprise.ray.start(2, name=name, timeout=PATIENCE):
         for seed in range(PAIRS):
@@ -69,7 +69,7 @@ def runs(name: str, when: int | None, train: Callable[[str, int, Callable[[int],
 def check_same(what: str, undisturbed: list[float], disturbed: list[float], most: float) -> None:
     differences = [b - a for a, b in zip(undisturbed, disturbed)]
     mean, error = statistics.mean(differences), statistics.stdev(differences) / PAIRS**0.5
-    print(f"{what}: {statistics.mean(undisturbed):.3f}, and {statistics.mean(disturbed):.3f} with a shard killed; "
+    print(f"{what}: {statistics.mean(undisturbed):.3f}, and {statistics.mean(disturbed):.3f} with a part killed; "
           f"difference {mean:+.3f}, standard error {error:.3f}, of {PAIRS} pairs")  # fmt: skip
     assert abs(mean) < most, (undisturbed, disturbed)
 
@@ -94,7 +94,7 @@ def add(address: str, seed: int, tell: Callable[[int], None]) -> float:
         return torch_grpo.train(table, adder, options)[1]
 
 
-def test_the_torch_example_learns_as_much_with_a_shard_killed_in_the_middle(nodes: Nodes) -> None:
+def test_the_torch_example_learns_as_much_with_a_part_killed_in_the_middle(nodes: Nodes) -> None:
     check_same("accuracy of plain PyTorch", runs("whole", None, add), runs("killed", 60, add), 0.1)
 
 
@@ -106,5 +106,5 @@ def reward(address: str, seed: int, tell: Callable[[int], None]) -> float:
     return sum(rewards[-10:]) / 10
 
 
-def test_trl_learns_as_much_with_a_shard_killed_in_the_middle(nodes: Nodes) -> None:
+def test_trl_learns_as_much_with_a_part_killed_in_the_middle(nodes: Nodes) -> None:
     check_same("reward of TRL", runs("whole-trl", None, reward), runs("killed-trl", 30, reward), 0.1)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 func messages() []any {
@@ -95,6 +97,7 @@ func TestOtherTemplatesRenderAsWithTransformers(t *testing.T) {
 }
 
 func TestWorkSizeAndNestingAreBounded(t *testing.T) {
+	tests.Long(t)
 	deep := func(open, shut string) string { return strings.Repeat(open, 30000) + "1" + strings.Repeat(shut, 30000) }
 	grow := "{% set ns = namespace(x=X) %}{% for i in range(60) %}{% set ns.x = Y %}{% endfor %}"
 	doubled := strings.NewReplacer("X", "[1]", "Y", "[ns.x, ns.x]").Replace(grow)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -80,7 +81,7 @@ func written(r *rand.Rand, d int64, depth int) (string, surd) {
 func TestRandomExpressionsAreEqualWhenTheirValuesAre(t *testing.T) {
 	r := rollout.Stream(20, "answers", 0)
 	equals, unknown := 0, 0
-	const rounds = 2000
+	rounds := tests.Count(2000, 300)
 	for range rounds {
 		d := []int64{2, 3, 5, 6, 7}[r.IntN(5)]
 		text, value := written(r, d, 1+r.IntN(4))

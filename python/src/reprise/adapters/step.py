@@ -14,7 +14,7 @@ _UNREPORTED = ("td_error", "gradient_norm")
 """Priority bases that a trainer must report."""
 
 
-def check(definition: Mapping[str, Any], trainer: str) -> None:
+def check(definition: Mapping[str, object], trainer: str) -> None:
     """Refuse the keys of a table that make replay wrong in a trainer that reports nothing after an update."""
     for name, value in (("unit", "group"), ("shards", 1)):
         if definition.get(name, value) != value:

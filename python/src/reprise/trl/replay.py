@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from ..address import connect_or_serve
+from ..definition import Keys, Sampler
 from ..errors import Invalid
-from ..service import connect_or_serve
 from ..table import Table
 from .layout import CORRECTIONS
 
@@ -34,19 +33,19 @@ class Replay:
         weigh: multiply the advantages by the importance weights of the draws.
         token: of the service, if it asks for one.
         timeout: of a call in seconds, including a service outage.
-        options: more of `reprise.Definition`, such as ``{"age_decay": 20}``.
+        options: more keys of `reprise.Client.create`, such as ``{"age_decay": 20}``.
     """
 
     address: str | None = None
     table: str | None = None
     fresh: float = 0.5
     capacity: int | None = None
-    sampler: str = "prioritized"
+    sampler: Sampler = "prioritized"
     max_staleness: int | None = None
     weigh: bool = True
     token: str | None = None
     timeout: float = 60.0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Keys = field(default_factory=lambda: Keys())
 
     def __post_init__(self) -> None:
         if not 0 <= self.fresh <= 1:
@@ -82,10 +81,12 @@ class Replay:
         capacity = 2 * batch if self.capacity is None else self.capacity
         if capacity < batch:
             raise Invalid(f"capacity: {capacity}: want at least the {batch} rollouts of a batch")
-        own = dict(self.options.get("columns", {}), **(CORRECTIONS if corrections else {}))
-        options = {"sampler": self.sampler, "max_staleness": self.max_staleness, **self.options, "columns": own}
+        own = {**self.options.get("columns", {}), **(CORRECTIONS if corrections else {})}
+        keys: Keys = {"capacity": capacity, "sampler": self.sampler, **self.options, "columns": own}
+        if self.max_staleness is not None:
+            keys.setdefault("max_staleness", self.max_staleness)
         folder = Path(output_dir).resolve()
         plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in folder.name)[:100]
         name = self.table or f"{plain}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
         client = connect_or_serve(self.address, Path(output_dir, "replay"), token=self.token, timeout=self.timeout)
-        return client.create(name, capacity=capacity, **options)
+        return client.create(name, **keys)

@@ -1,0 +1,307 @@
+"""Table: a table in parts, with the methods of a single service's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from .. import errors, table
+from ..arrays import whole
+from ..batch import Batch
+from ..connection import FIRST_PAUSE, Deadline
+from ..stats import Checkpoint, Stats, TableInfo
+from ..stream import Stream
+from ..table import Grant, Prompt, Scope, in_scope
+from .exchanges import Exchanges
+from .insertion import Insertion, Ways
+from .part import TURN, Part, Parts
+from .plan import cut, join, join_all, merge, order
+from .services import DOWN, Services, outcome
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What an action asks of one part."""
+
+    action: str
+    body: Mapping[str, Any]
+
+
+class Table(table.Table):
+    """A table in parts, with the methods of a single service's table. Threads may share it.
+
+    What one part would do all or none of, an insertion or `acknowledge`, several do each for itself. Draws with scope
+    ``own`` are from this trainer's parts, one part a batch; samplers ``fifo`` and ``lifo`` draw from all in any scope.
+    """
+
+    def __init__(self, services: Services, name: str) -> None:
+        super().__init__(services.entries[0], name)
+        self._services, self._parts, self._ways = services, Parts(services, name), Ways()
+
+    def __repr__(self) -> str:
+        return f"<reprise.Table {self.name} in {len(self.parts)} parts at {','.join(self._services.addresses)}>"
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts, up or not; empty before the first call."""
+        return self._parts.all
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """Addresses of the services that did not answer last."""
+        return self._parts.down
+
+    def create(self, keys: Mapping[str, Any], parts: int | None) -> None:
+        """Create the parts that are up."""
+        self._parts.create(keys, parts)
+
+    def drop(self) -> None:
+        """Remove the parts and their contents, all of whose services must be up."""
+        outcomes: list[object] = []
+        # A cluster looks for parts from 0 on: those that remain are found.
+        for part in reversed(self._parts.located()):
+            ordinary = part.table
+            body = {"table": ordinary.name}
+            outcomes.append(outcome(partial(ordinary._connection.action, "drop_table", body, repeatable=False)))
+            if isinstance(outcomes[-1], errors.Error) and not isinstance(outcomes[-1], errors.NotFound):
+                break
+        _check(outcomes)
+
+    # Rollouts in.
+
+    def _insert(self, batch: pa.RecordBatch, request: dict[str, Any], wait: float) -> dict[str, Any]:
+        return Insertion(self._parts, self._ways, batch, request, wait).run()
+
+    # Batches out.
+
+    def sample(
+        self,
+        size: int,
+        *,
+        fresh: int = 0,
+        columns: Sequence[str] | None = None,
+        shard: int = 0,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        scope: Scope = "own",
+    ) -> Batch:
+        """Draw a batch and acknowledge it, as `reprise.Table.sample`. A batch from several parts is leased and then
+        acknowledged at each, so a ``request_id`` cannot name it."""
+        deadline = Deadline(self._connection.timeout if timeout is None else timeout)
+        request: dict[str, Any] = {"fresh": fresh, "columns": columns, "shard": shard}
+        self._parts.up(deadline.left())
+        together = self._parts.together(in_scope(scope))
+        if together and request_id is not None:
+            raise errors.Invalid(
+                f"request_id: {request_id!r}: want none for a batch from several parts: how it is divided differs from "
+                "request to request"
+            )
+        while True:
+            try:
+                if not together:
+                    return self._sample_own(size, deadline, request_id, request)
+                batch = self.lease(size, timeout=deadline.left(), scope=scope, **request)
+            except (errors.Starved, *DOWN):
+                if together or deadline.left() <= 0:  # a lease from all has waited
+                    raise
+            else:
+                try:
+                    self.acknowledge(batch)
+                    return batch
+                except (errors.NoLease, *DOWN):  # it went back: draw another
+                    if deadline.left() <= 0:
+                        raise
+            self._connection.rest(FIRST_PAUSE)
+
+    def _sample_own(self, size: int, deadline: Deadline, request_id: str | None, request: dict[str, Any]) -> Batch:
+        """Draw from the first of the trainer's parts that has enough."""
+        problem: errors.Error | None = None
+        for part, wait in self._parts.waits(self._parts.up(deadline.left()), deadline, request_id):
+            answer = outcome(partial(part.table.sample, size, request_id=request_id, timeout=wait, **request))
+            if isinstance(answer, Batch):
+                part.found()
+                return merge([(part.number, answer)], None, 0)
+            problem = answer
+            if isinstance(answer, DOWN):
+                part.lost(answer)
+                self._parts.tell()
+            elif not isinstance(answer, errors.Starved):
+                break
+        assert problem is not None
+        raise problem
+
+    def _stream(self, request: dict[str, Any], prefetch: int, wait: float, scope: Scope) -> Stream:
+        exchanges = Exchanges(self._parts, request, wait, in_scope(scope))
+        return Stream(self._connection, self.name, exchanges, prefetch)
+
+    def _numbers(self, batch: Batch | int) -> tuple[int, ...]:
+        if not isinstance(batch, Batch):
+            with self._lock:
+                leased = self._leases.get(batch)
+            batch = leased.current if leased is not None and leased.current is not None else batch
+        return super()._numbers(batch)
+
+    # Actions: of one part, of several with their share each, or of all.
+
+    def _action(
+        self, action: str, /, *, repeatable: bool = True, timeout: float | None = None, **body: Any
+    ) -> TableInfo:
+        deadline = Deadline(self._connection.timeout if timeout is None else timeout)
+        self._parts.up(timeout)
+        asks = self._asks(action, body)
+        if action in ("checkpoint", "restore") and len(asks) < len(self.parts):
+            raise errors.Unavailable(f"{action}: {', '.join(self.down)}: away: want all parts up")
+        if not asks and action in ("acknowledge", "release"):
+            raise errors.NoLease(f"{action}: the parts that drew the batch are away, and took it back")
+
+        def act(part: Part) -> TableInfo:
+            return part.act(asks[part].action, repeatable=repeatable, timeout=timeout, **asks[part].body)
+
+        left, found = list(asks), []
+        while left:
+            found += self._parts.note([*zip(left, self._services.each([partial(act, part) for part in left]))])
+            left = [part for part in left if part.why is not None and (repeatable or not part.why.sent)]
+            if not self._services.clustered or deadline.left() <= 0:
+                break
+            if left:  # until they have an owner
+                self._connection.rest(FIRST_PAUSE)
+                self._parts.up(deadline.left())
+        if asks and not found:
+            raise next(part.why for part in asks if part.why is not None)
+        infos = [part.info for part in self.parts if part.why is None]
+        note = next((info.note for _, info in found if info.note), "")
+        version = max((info.version for info in infos), default=0)
+        if action in ("advance", "rewind") or "version" in body:
+            self._parts.led = version
+        present, size = sum(info.present for info in infos), sum(info.bytes for info in infos)
+        definition = self._parts.definition if action == "info" else {}
+        return TableInfo(self.name, version, present, size, definition, note)
+
+    def _asks(self, action: str, body: Mapping[str, Any]) -> dict[Part, Ask]:
+        """Return what to ask of each part. What concerns parts that are down is left out: it left with them."""
+        parts = self._parts.reachable()
+        if action not in ("update_priorities", "report", "acknowledge", "release", "abandon", "prompts_report"):
+            return {part: Ask(action, body) for part in parts}
+        shares = self._shares(body, {part.number for part in parts})
+        version = {"version": body["version"]} if "version" in body else {}
+        asks = {}
+        for part in parts:
+            if part.number in shares:
+                asks[part] = Ask(action, {**shares[part.number], **version})
+            elif version:
+                asks[part] = Ask("advance", version)
+        return asks
+
+    def _shares(self, body: Mapping[str, Any], up: set[int]) -> dict[int, dict[str, Any]]:
+        """Return, for each part, which of a body's rollouts, batches, grants or prompts are its own, by its ids."""
+        shares: dict[int, dict[str, Any]] = {}
+
+        def add(part: int, name: str, value: Any) -> None:
+            shares.setdefault(part, {}).setdefault(name, []).append(value)
+
+        for draw in body.get("draws", ()):
+            part, own = cut(draw["id"])
+            add(part, "draws", {**draw, "id": own})
+        for id, priority in zip(body.get("ids", ()), body.get("priorities", ())):
+            part, own = cut(id)
+            add(part, "ids", own)
+            add(part, "priorities", priority)
+        for batch in body.get("batches", ()):
+            part, own = cut(batch)
+            add(part, "batches", own)
+        for result in body.get("results", ()):
+            way = order(result["id"].encode(), len(self.parts))
+            add(next(part for part in way if part in up), "results", result)
+        if "grant" in body:
+            part, own = cut(body["grant"])
+            shares[part] = {**body, "grant": own}
+        return shares
+
+    # The generator's gate and prompt replay.
+
+    def start(self, groups: int, *, group_size: int = 0, timeout: float = 0.0) -> Grant:
+        """Ask to start groups, as `reprise.Table.start`. One part grants them, and they are inserted there."""
+        deadline, pause = Deadline(timeout), FIRST_PAUSE
+        while True:
+            up = self._parts.up(timeout or None)
+            for part in self._parts.in_turn(up):
+                answer = outcome(partial(part.table.start, groups, group_size=group_size))
+                self._parts.note([(part, answer)])
+                if isinstance(answer, Grant) and answer:
+                    return replace(answer, number=join(part.number, answer.number))
+            if deadline.left() <= 0:
+                return Grant(0, 0, max(part.info.version for part in up), 0.0)
+            self._connection.rest(min(pause, deadline.left()))
+            pause = min(2 * pause, TURN)
+
+    def prompts_next(self, batch: int) -> list[Prompt]:
+        """Return prompts to generate for again, as `reprise.Table.prompts_next`: of one part after the other."""
+        up, left = self._parts.up(), float(whole("batch", batch))
+        fraction = (self._parts.definition.get("prompts") or {}).get("fraction") or 1.0
+        prompts: list[Prompt] = []
+        for part in self._parts.in_turn(up):
+            if left >= 1:
+                for _, some in self._parts.note([(part, outcome(partial(part.table.prompts_next, int(left))))]):
+                    prompts += some
+                    left -= len(some) / fraction
+        return prompts
+
+    # State.
+
+    def stats(self) -> Stats:
+        """Return the counters of all parts that are up, summed; ``down`` has the addresses of the others."""
+        found = self._ask(lambda part: part.table.stats())
+        shares = [float(each.present) for _, each in found]
+        if self._parts.definition["sampler"] == "prioritized":  # of ages, by mass
+            totals = [each for _, each in self._parts.totals([part for part, _ in found], 0)]
+            logs = [each.log_mass if each.units else -math.inf for each in totals]
+            shares = [math.exp(each - max(logs)) if each > -math.inf else 0.0 for each in logs]
+        return replace(Stats.merged([each for _, each in found], shares), down=self.down)
+
+    def _ask(self, call: Callable[[Part], T]) -> list[tuple[Part, T]]:
+        return self._parts.ask(self._parts.up(), call)
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of sampled batches, your own columns included."""
+        return self._parts.ask(self._parts.up()[:1], lambda part: part.table.schema())[0][1]
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the checkpoints that all parts have, in order of names."""
+        found = self._ask(lambda part: {each.name: each for each in part.table.checkpoints()})
+        listed = [each for _, each in found]
+        names = sorted(set.intersection(*(set(each) for each in listed)))
+        sizes = {name: sum(each[name].file_bytes for each in listed) for name in names}
+        return [Checkpoint(name, sizes[name], max(each[name].saved for each in listed)) for name in names]
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Delete a checkpoint in all parts."""
+        calls = [partial(part.table.delete_checkpoint, name) for part in self._parts.located()]
+        _check(self._services.each(calls))
+
+    def export(
+        self, *, columns: Sequence[str] | None = None, rows: int = 256, timeout: float | None = None
+    ) -> pa.Table:
+        """Return what the parts that are up hold, by ascending id, without drawing anything."""
+        tables = []
+        for part, some in self._ask(lambda part: part.table.export(columns=columns, rows=rows, timeout=timeout)):
+            for at, name in enumerate(some.schema.names):
+                if name in ("id", "group"):
+                    joined = join_all(part.number, some.column(at).to_numpy())
+                    some = some.set_column(at, some.schema.field(at), pa.chunked_array([joined]))
+            tables.append(some)
+        return pa.concat_tables(tables)
+
+
+def _check(outcomes: Sequence[object]) -> None:
+    """Raise the first problem of all parts; that some lack what was to be removed is none."""
+    problems = [each for each in outcomes if isinstance(each, errors.Error)]
+    if problems and (len(problems) == len(outcomes) or not all(isinstance(x, errors.NotFound) for x in problems)):
+        raise next((each for each in problems if not isinstance(each, errors.NotFound)), problems[0])
