@@ -60,7 +60,7 @@ func erBuffers(o Options) (list []Arm) {
 			*c = split{6, 2}.set(*c)
 			c.Replay.Sampler, c.Replay.Capacity = uniform, batches*c.Pipeline.Batch
 		})
-		list = append(list, Arm{fmt.Sprintf("buffer of %d batches", batches), withRate(c, o.rate(erRate(o)))})
+		list = append(list, Arm{fmt.Sprintf("buffer of %d batches", batches), withRate(c, erRate(o).best(o).Learner.LearningRate)})
 	}
 	return list
 }
@@ -72,7 +72,7 @@ func erSizePilot(o Options) Pilot {
 func erPilots(o Options) []Pilot { return append(erRate(o).pilots(), erSizePilot(o)) }
 
 func erArms(o Options) []Arm {
-	rate := o.rate(erRate(o))
+	rate := erRate(o).best(o).Learner.LearningRate
 	turns := func(updates int, by float64) run.Config {
 		return withRate(erConfig(o, 4*erGroup, func(c *run.Config) { // turns are whole groups
 			inTurns(asQueue(updates))(c)

@@ -17,7 +17,7 @@ func freshParts() Study {
 				" versions, or never; and importance weights, whose exponent goes from 0.4 to 1, or none. All eight " +
 				"combinations are run on its first task, at the learning rate that was best for on-policy training.",
 		},
-		Pilots: func(o Options) []Pilot { return freshTasks()[0].rate(o).pilots() },
+		Pilots: func(o Options) []Pilot { return []Pilot{freshTasks()[0].ratePilot(o)} },
 		Arms:   freshPartArms, Judge: judgeFreshParts,
 	}
 }
@@ -37,10 +37,10 @@ func freshPartList() factorial {
 
 func freshPartArms(o Options) []Arm {
 	t := freshTasks()[0]
-	arms := []Arm{{onPolicy, t.rate(o).best(o)}}
+	arms := []Arm{{onPolicy, o.choice(t.ratePilot(o)).Config}}
 	x := freshPartList()
 	for _, m := range x.mixtures() {
-		c := withRate(t.config(), o.rate(t.rate(o)))
+		c := withRate(t.config(), o.rate(t.ratePilot(o)))
 		r := &c.Replay
 		if r.Entry, r.EntryUntil = replay.EnterOwn, ""; m.has(entryAtMax) {
 			r.Entry, r.EntryUntil = replay.EnterMax, replay.UntilReplay

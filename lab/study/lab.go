@@ -247,16 +247,22 @@ func (a Arm) atRate(rate float64, plain run.Config) Arm {
 	return Arm{rateName(a.Name, rate), withRate(plain, rate)}
 }
 
-// rateTuning chooses a learning rate in two stages: among a few, and beyond the lowest or highest if that was best.
+// rateTuning chooses a learning rate in two stages: among a few, and beyond the lowest or highest if that was best. The
+// studies freshness, fresh-parts and off-policy-grpo do not go beyond theirs: their archives are older.
 type rateTuning [2]Pilot
 
-// tuneRate chooses among rates by the mean accuracy over the run.
-func tuneRate(o Options, name string, c run.Config, rates ...float64) rateTuning {
+// ratePilot chooses a learning rate by the mean accuracy over the run.
+func ratePilot(name string, c run.Config, rates ...float64) Pilot {
 	p := Pilot{Name: "learning rate, " + name, of: overTheRun, by: meanOver(1)}
 	for _, rate := range rates {
 		p.Arms = append(p.Arms, Arm{rateName(name, rate), withRate(c, rate)})
 	}
-	return p.withFurtherRates(o)
+	return p
+}
+
+// tuneRate chooses a rate as [ratePilot] does, and goes on beyond it if it is the lowest or highest.
+func tuneRate(o Options, name string, c run.Config, rates ...float64) rateTuning {
+	return ratePilot(name, c, rates...).withFurtherRates(o)
 }
 
 // withFurtherRates adds the second stage to a pilot that chooses among rates.
@@ -294,8 +300,8 @@ func halfToTwice(c run.Config) []float64 {
 	return []float64{rate, rate / 2, 2 * rate}
 }
 
-// rate is the learning rate that pilots chose.
-func (o Options) rate(t rateTuning) float64 { return t.best(o).Learner.LearningRate }
+// rate is the learning rate that a pilot chose.
+func (o Options) rate(p Pilot) float64 { return o.choice(p).Config.Learner.LearningRate }
 
 func rateName(name string, rate float64) string { return fmt.Sprintf("%s, rate %g", name, rate) }
 

@@ -125,7 +125,7 @@ func promptArms(o Options) []Arm {
 		Arm{cheapPlain, cheapRollouts()}, Arm{cheapFilled, filled(cheapRollouts())},
 		Arm{cheapReplay, filled(promptDefaults().set(cheapRollouts()))})
 	for i := range arms {
-		arms[i].Config = rehearsed(o, withRate(arms[i].Config, o.rate(promptRate(o))))
+		arms[i].Config = rehearsed(o, withRate(arms[i].Config, promptRate(o).best(o).Learner.LearningRate))
 	}
 	return arms
 }
