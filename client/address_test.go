@@ -107,13 +107,13 @@ func TestTLSIsHeldToTheAuthorityAndTheClientsCertificateIsShown(t *testing.T) {
 	if !slices.Contains(f.tokens, "Bearer secret-7") {
 		t.Errorf("the service saw the tokens %q", f.tokens)
 	}
-	impatient := Options{Patience: 30 * time.Millisecond}
+	impatient := Options{RetryFor: 30 * time.Millisecond}
 	for name, o := range map[string]Options{
 		"no authority":   {Cert: cert, Key: key},
 		"no certificate": {CA: ca},
 		"another name":   {CA: ca, Cert: cert, Key: key, ServerName: "other.test"},
 	} {
-		o.Patience = impatient.Patience
+		o.RetryFor = impatient.RetryFor
 		if c, err := Dial(context.Background(), address, o); err == nil {
 			c.Close()
 			t.Errorf("%s: connected", name)

@@ -11,7 +11,7 @@
 // Nothing is inserted twice. Nothing is lost that was acknowledged: a sampled batch is acknowledged when it has arrived
 // whole, and until then its draws go back if anything ends; a queue names what it delivers again
 // (rollout.Draw.Redelivered). Every insertion has a batch id and every sample a request id, and the client retries them
-// under it when the connection breaks or the service restarts, for Options.Patience; then it returns [ErrUnreachable].
+// under it when the connection breaks or the service restarts, for Options.RetryFor; then it returns [ErrUnreachable].
 // Calls end with their context. All methods of Client and Table may be called concurrently.
 //
 // # Waiting
@@ -59,7 +59,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultMaxMessageBytes = 256 << 20
-	DefaultPatience        = time.Minute
+	DefaultRetryFor        = time.Minute
 	DefaultCallTimeout     = time.Minute
 )
 
@@ -79,9 +79,9 @@ type Options struct {
 	// MaxMessageBytes bounds one batch as it travels; 0: 256 MiB.
 	MaxMessageBytes int `yaml:"max_message_bytes" json:"max_message_bytes,omitempty"`
 
-	// Patience is how long a call is retried while the service cannot be reached or is stopping; 0: a minute, below 0:
+	// RetryFor is how long a call is retried while the service cannot be reached or is stopping; 0: a minute, below 0:
 	// as long as the call's context allows.
-	Patience time.Duration `yaml:"patience" json:"patience,omitempty"`
+	RetryFor time.Duration `yaml:"retry_for" json:"retry_for,omitempty"`
 
 	// CallTimeout is how long one answer may take, on top of what the service was asked to wait; 0: a minute. After it
 	// the call is retried as if the connection had been lost.
@@ -90,7 +90,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, DefaultMaxMessageBytes)
-	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	o.RetryFor = cmp.Or(o.RetryFor, DefaultRetryFor)
 	o.CallTimeout = cmp.Or(o.CallTimeout, DefaultCallTimeout)
 	return o
 }
@@ -118,8 +118,8 @@ const (
 // connections whose other end vanished.
 const keepalivePeriod = 20 * time.Second
 
-// dialPatience bounds how long Dial tries to reach a service; its context and Options.Patience may shorten it.
-const dialPatience = 5 * time.Second
+// dialTimeout bounds how long Dial tries to reach a service; its context and Options.RetryFor may shorten it.
+const dialTimeout = 5 * time.Second
 
 // Client is a connection to a service. Its methods may be called concurrently.
 type Client struct {
@@ -203,11 +203,11 @@ func (c *Client) connect() error {
 
 // ping waits for the service's first answer.
 func (c *Client) ping(ctx context.Context) error {
-	patience := dialPatience
-	if p := c.options.Patience; p > 0 {
-		patience = min(patience, p)
+	limit := dialTimeout
+	if p := c.options.RetryFor; p > 0 {
+		limit = min(limit, p)
 	}
-	err := c.retryFor(ctx, patience, 0, c.listActions)
+	err := c.retryFor(ctx, limit, 0, c.listActions)
 	if err != nil {
 		return fmt.Errorf("service %s: connect: %w", c.address, err)
 	}
@@ -364,7 +364,7 @@ func (c *Client) actOnce(ctx context.Context, kind string, body []byte, answer a
 	}
 }
 
-// ErrUnreachable is returned when a service could not be reached, or was stopping, for Options.Patience.
+// ErrUnreachable is returned when a service could not be reached, or was stopping, for Options.RetryFor.
 var ErrUnreachable = errors.New("service cannot be reached")
 
 // Pauses between attempts grow from the first to the longest.
@@ -374,13 +374,13 @@ const (
 )
 
 // retry calls until it succeeds, fails for good, the context ends, or the connection was lost or the service stopping
-// for Options.Patience. Each attempt has its own deadline: Options.CallTimeout on top of how long the service was asked
+// for Options.RetryFor. Each attempt has its own deadline: Options.CallTimeout on top of how long the service was asked
 // to wait.
 func (c *Client) retry(ctx context.Context, wait time.Duration, call func(context.Context) error) error {
-	return c.retryFor(ctx, c.options.Patience, wait, call)
+	return c.retryFor(ctx, c.options.RetryFor, wait, call)
 }
 
-func (c *Client) retryFor(ctx context.Context, patience, wait time.Duration, call func(context.Context) error) error {
+func (c *Client) retryFor(ctx context.Context, limit, wait time.Duration, call func(context.Context) error) error {
 	began := time.Now()
 	for attempt := 0; ; attempt++ {
 		err := c.attempt(ctx, wait, call)
@@ -391,13 +391,13 @@ func (c *Client) retryFor(ctx context.Context, patience, wait time.Duration, cal
 			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 		case !isTransient(err):
 			return err
-		case patience >= 0 && time.Since(began) >= patience:
+		case limit >= 0 && time.Since(began) >= limit:
 			return fmt.Errorf("%w: %s in %v, the last one: %s", ErrUnreachable, words.Plural(attempt+1, "attempt"),
 				time.Since(began).Round(time.Millisecond), status.Convert(err).Message())
 		}
 		pause := c.pause(attempt)
-		if patience >= 0 {
-			pause = min(pause, patience-time.Since(began))
+		if limit >= 0 {
+			pause = min(pause, limit-time.Since(began))
 		}
 		timer := time.NewTimer(pause)
 		select {

@@ -131,7 +131,7 @@ func TestAServiceThatStaysAwayIsUnreachableAfterThePatience(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, replay.Options{})
 	address, stop := f.listen(t)
-	table := dial(t, address, Options{Patience: 60 * time.Millisecond}).Table("lab")
+	table := dial(t, address, Options{RetryFor: 60 * time.Millisecond}).Table("lab")
 	if _, err := table.Insert(context.Background(), group("a", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestAServiceThatStaysAwayIsUnreachableAfterThePatience(t *testing.T) {
 	if n, err := table.Len(context.Background()); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("Len is %d, %v", n, err)
 	}
-	if _, err := Dial(context.Background(), address, Options{Patience: 20 * time.Millisecond}); !errors.Is(err,
+	if _, err := Dial(context.Background(), address, Options{RetryFor: 20 * time.Millisecond}); !errors.Is(err,
 		ErrUnreachable) || !strings.Contains(err.Error(), address) {
 		t.Errorf("dialing nobody: %v", err)
 	}

@@ -232,7 +232,7 @@ func (w *PartedTable) follow(p *part, address string) error {
 func (w *PartedTable) relocate(ctx context.Context, p *part) {
 	w.mu.Lock()
 	at, name := p.link, p.table.name
-	ask := w.clustered && time.Since(p.asked) > partPatience
+	ask := w.clustered && time.Since(p.asked) > partTimeout
 	if ask {
 		p.asked = time.Now()
 	}

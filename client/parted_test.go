@@ -467,7 +467,7 @@ func TestAGroupThatMayHaveEnteredGoesToNoOtherPart(t *testing.T) {
 func TestAnInsertionIntoAPartThatNobodyOwnsRestsBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	list, _, _ := inParts(t, 1, wire.Table{}, client.AllOptions{})
-	w := dialAll(t, list, client.AllOptions{Options: client.Options{Patience: time.Second}}).Table("lab")
+	w := dialAll(t, list, client.AllOptions{Options: client.Options{RetryFor: time.Second}}).Table("lab")
 	const many = 10_000
 	list[0].mu.Lock()
 	list[0].refuse = slices.Repeat([]error{wire.ElsewhereError("", "nobody has it")}, many)
@@ -527,7 +527,7 @@ func TestAPartThatComesBackIsNotSetBackBelowTheOthers(t *testing.T) {
 func TestAnInsertionWithoutAnAnswerEndsWithThePatience(t *testing.T) {
 	t.Parallel()
 	list, _, _ := inParts(t, 2, wire.Table{}, client.AllOptions{})
-	w := dialAll(t, list, client.AllOptions{Options: client.Options{Patience: time.Second}}).Table("lab")
+	w := dialAll(t, list, client.AllOptions{Options: client.Options{RetryFor: time.Second}}).Table("lab")
 	ctx := t.Context()
 	groups := some(1, 1, "a")
 	n := list[parted.Order(parted.Key(groups[0].Rollouts[0].PromptID, "once", 0), 2)[0]]
@@ -959,7 +959,7 @@ func TestACheckpointOfAllPartsBringsAllBack(t *testing.T) {
 		t.Errorf("%d were saved, %d at version %d restored", saved.Present, back.Present, back.Version)
 	}
 	list[0].stop()
-	short := dialAll(t, list, client.AllOptions{Options: client.Options{Patience: 400 * time.Millisecond}}).Table("lab")
+	short := dialAll(t, list, client.AllOptions{Options: client.Options{RetryFor: 400 * time.Millisecond}}).Table("lab")
 	if _, err := short.Checkpoint(ctx, "two"); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("a checkpoint without a part: %v", err)
 	}
@@ -978,7 +978,7 @@ func TestACheckpointOfAllPartsBringsAllBack(t *testing.T) {
 func TestPartZeroIsCreatedLastAndDroppedLast(t *testing.T) {
 	t.Parallel()
 	list := nodes(t, 3, true)
-	s := dialAll(t, list, client.AllOptions{Options: client.Options{Patience: time.Millisecond}})
+	s := dialAll(t, list, client.AllOptions{Options: client.Options{RetryFor: time.Millisecond}})
 	first, err := client.Dial(t.Context(), list[0].address(), client.Options{})
 	mustNot(t, err)
 	t.Cleanup(func() { _ = first.Close() })

@@ -47,8 +47,8 @@ func (o AllOptions) Validate() error {
 	return p.Err()
 }
 
-// partPatience is how long a call is retried at one part, before it goes to another or does without.
-const partPatience = 300 * time.Millisecond
+// partTimeout is how long a call is retried at one part, before it goes to another or does without.
+const partTimeout = 300 * time.Millisecond
 
 // Services is a connection to several services that hold tables in parts: outside a cluster part i of each table is at
 // the i-th address, so every program names them in the same order. The addresses of a cluster are where to ask which
@@ -102,9 +102,9 @@ func (s *Services) link(address string) (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.options.Options
-	o.Patience = min(partPatience, o.Patience)
-	if s.options.Patience < 0 {
-		o.Patience = partPatience
+	o.RetryFor = min(partTimeout, o.RetryFor)
+	if s.options.RetryFor < 0 {
+		o.RetryFor = partTimeout
 	}
 	a, err := parseAddress(address)
 	if err != nil {
@@ -254,9 +254,9 @@ func (s *Services) locate(ctx context.Context, name string) (parts []wire.Part, 
 	}
 }
 
-// rest pauses before services that are down are tried again. It reports false once the patience or the context is over.
+// rest pauses before services that are down are tried again. It reports false once RetryFor or the context has ended.
 func (s *Services) rest(ctx context.Context, began time.Time) bool {
-	if p := s.options.Patience; p >= 0 && time.Since(began) >= p {
+	if p := s.options.RetryFor; p >= 0 && time.Since(began) >= p {
 		return false
 	}
 	timer := time.NewTimer(firstDown / 2)

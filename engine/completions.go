@@ -41,6 +41,8 @@ type completionsRequest struct {
 	ReturnWeightVersions bool    `json:"return_weight_versions,omitempty"`
 }
 
+func (r completionsRequest) tokens() (int, bool) { return r.N * (len(r.Prompt) + r.MaxTokens), false }
+
 type completionsAnswer struct {
 	Choices []completionsChoice `json:"choices"`
 }
@@ -94,7 +96,7 @@ func (s *server) complete(ctx context.Context, r Request, vllm bool) ([]completi
 		seen[choice.Index] = true
 		c, err := choice.completion(r.Stop)
 		if err == nil {
-			err = c.check()
+			err = s.check(&c)
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", s, err)

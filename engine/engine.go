@@ -127,6 +127,9 @@ type Options struct {
 	Model   string // its name at the server; "": the only one
 	Token   string // sent as Authorization: Bearer; "": none
 
+	// Vocabulary is how many token ids the model has; a completion with another id is an error. 0: not known.
+	Vocabulary int
+
 	// Initial is the version of the weights that the server started with: it labels them in its own way.
 	Initial rollout.Version
 
@@ -147,6 +150,7 @@ func (o Options) Validate() error {
 	p.Check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "address", o.Address,
 		"http://HOST:PORT")
 	p.Check(o.Initial >= 0, "initial", o.Initial, "0 or more")
+	p.Check(o.Vocabulary >= 0, "vocabulary", o.Vocabulary, "0 (not known) or more")
 	return p.Err()
 }
 
@@ -213,8 +217,11 @@ func spread(spans []span, n int, initial rollout.Version) ([]rollout.Version, er
 	return versions, nil
 }
 
+// minLogprob is far below the log-prob of any token that is ever drawn; vLLM gives -9999 for one that cannot be.
+const minLogprob = -1000
+
 // check returns an error unless a completion has what a rollout needs.
-func (c *Completion) check() error {
+func (s *server) check(c *Completion) error {
 	switch {
 	case len(c.Tokens) == 0 && c.Finish != Aborted:
 		return errors.New("a completion has no token ids: want the ids that were sampled")
@@ -223,10 +230,14 @@ func (c *Completion) check() error {
 			len(c.Logprobs))
 	}
 	for i, x := range c.Logprobs {
-		if !(x <= 1e-4) || x < -1e30 { // NaN too; rounding may leave a trace above 0
-			return fmt.Errorf("token %d of a completion has log-prob %g: want a finite number, 0 or less", i, x)
+		if !(x <= 1e-4) || x < minLogprob { // NaN too; rounding may leave a trace above 0
+			return fmt.Errorf("token %d of a completion has log-prob %g: want %d to 0", i, x, minLogprob)
 		}
 		c.Logprobs[i] = min(x, 0)
+		if id := c.Tokens[i]; id < 0 || s.options.Vocabulary > 0 && int(id) >= s.options.Vocabulary {
+			return fmt.Errorf("token %d of a completion has id %d, and the model's vocabulary has %d: does the server have "+
+				"another model?", i, id, s.options.Vocabulary)
+		}
 	}
 	return nil
 }

@@ -14,11 +14,37 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// maxAnswer bounds an answer, in bytes: completions of 100,000 tokens in the most verbose form fit.
-const maxAnswer = 256 << 20
+// Bounds of answers, in bytes.
+const (
+	maxAnswer = 256 << 20 // any
+	maxOther  = 16 << 20  // without completions
+	maxError  = 64 << 10  // with an error's status
+	maxToken  = 4 << 10   // a token, of the prompt too, in the most verbose form
+	maxMasked = 256 << 10 // with the ids that it could have been drawn from
+)
+
+// generation is the body of a request for completions.
+type generation interface {
+	// tokens is how many tokens the answer may have, those of the prompt included, and whether each has a sampling mask.
+	tokens() (n int, masked bool)
+}
+
+// maxBytes bounds the answer to a request.
+func maxBytes(body any) int64 {
+	g, ok := body.(generation)
+	if !ok {
+		return maxOther
+	}
+	n, masked := g.tokens()
+	if masked {
+		return min(maxOther+int64(n)*maxMasked, maxAnswer)
+	}
+	return min(maxOther+int64(n)*maxToken, maxAnswer)
+}
 
 // server is what all dialects share: calls with JSON over HTTP.
 type server struct {
@@ -31,7 +57,9 @@ func newServer(o Options) *server {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 1024 // requests in flight; each has a connection
 	transport.Proxy = nil
-	return &server{options: o, client: &http.Client{Transport: transport}}
+	return &server{options: o, client: &http.Client{Transport: transport,
+		// Prompts and the token go to the address that was given, and nowhere else.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 func (s *server) String() string { return string(s.options.Dialect) + "+" + s.options.Address }
@@ -72,17 +100,18 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 		return fmt.Errorf("%s%s: %w: %w", s, path, errLost, err)
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	if answer.StatusCode/100 != 2 {
+		return s.refused(path, answer)
+	}
+	most := maxBytes(body)
+	text, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil: // it ended in the middle
 		return fmt.Errorf("%s%s: %w: reading the answer: %w", s, path, errLost, err)
-	case len(text) > maxAnswer:
-		return fmt.Errorf("%s%s: the answer has more than %d bytes: ask for fewer or shorter completions", s, path,
-			maxAnswer)
-	case answer.StatusCode/100 != 2:
-		return s.refused(path, answer.StatusCode, text)
+	case int64(len(text)) > most:
+		return fmt.Errorf("%s%s: the answer has more than %d bytes: ask for fewer or shorter completions", s, path, most)
 	case result == nil:
 		return nil
 	}
@@ -120,7 +149,12 @@ func (e *statusError) Is(target error) bool {
 }
 
 // refused returns the error of an answer. Servers put its text in several places.
-func (s *server) refused(path string, status int, text []byte) error {
+func (s *server) refused(path string, answer *http.Response) error {
+	if to := answer.Header.Get("Location"); to != "" && answer.StatusCode/100 == 3 {
+		return fmt.Errorf("%s%s: %w", s, path, &statusError{answer.StatusCode,
+			fmt.Sprintf("it redirects to %.200q, which is not followed: give that address", to)})
+	}
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxError)) // what came of it says more than that it broke off
 	said := strings.TrimSpace(string(text))
 	var inside struct {
 		Error   json.RawMessage
@@ -144,7 +178,7 @@ func (s *server) refused(path string, status int, text []byte) error {
 	if len(said) > most {
 		said = said[:most] + "…"
 	}
-	return fmt.Errorf("%s%s: %w", s, path, &statusError{status, said})
+	return fmt.Errorf("%s%s: %w", s, path, &statusError{answer.StatusCode, words.Printable(said)})
 }
 
 // lacks reports whether a server does not have what was asked for.

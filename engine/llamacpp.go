@@ -33,6 +33,8 @@ type llamacppRequest struct {
 	MinP          float64  `json:"min_p"`
 }
 
+func (r llamacppRequest) tokens() (int, bool) { return len(r.Prompt) + r.NPredict, false }
+
 type llamacppAnswer struct {
 	Tokens        []int32 `json:"tokens"`
 	StopType      string  `json:"stop_type"`
@@ -100,7 +102,7 @@ func (e *llamacpp) once(ctx context.Context, r Request) (Completion, error) {
 		}
 	}
 	c.cut(r.Stop)
-	if err := c.check(); err != nil {
+	if err := e.check(&c); err != nil {
 		return c, fmt.Errorf("%s: %w", e, err)
 	}
 	return c, nil

@@ -21,6 +21,10 @@ type sglangRequest struct {
 	ReturnSamplingMask bool           `json:"return_sampling_mask,omitempty"`
 }
 
+func (r sglangRequest) tokens() (int, bool) {
+	return r.SamplingParams.N * (len(r.InputIDs) + r.SamplingParams.MaxNewTokens), r.ReturnSamplingMask
+}
+
 type sglangSampling struct {
 	N            int     `json:"n"`
 	MaxNewTokens int     `json:"max_new_tokens"`
@@ -104,7 +108,7 @@ func (e *sglang) Generate(ctx context.Context, r Request) ([]Completion, error) 
 	for i := range answers {
 		var err error
 		if list[i], err = answers[i].completion(r, e.options.Initial); err == nil {
-			err = list[i].check()
+			err = e.check(&list[i])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e, err)

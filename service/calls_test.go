@@ -92,7 +92,7 @@ func TestASlowReaderThatTakesSomethingIsServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		select { // slower than the service, faster than its patience
+		select { // slower than the service, faster than it waits
 		case <-time.After(100 * time.Millisecond):
 		case <-v.ctx.Done():
 		}

@@ -40,10 +40,10 @@ func (rawCodec) Name() string { return "proto" }
 
 // fuzzed is a service that messages of any kind come to, over a connection in memory.
 type fuzzed struct {
-	t        testing.TB
-	service  *Service
-	conn     *grpc.ClientConn
-	patience time.Duration // ends calls that would wait for something
+	t       testing.TB
+	service *Service
+	conn    *grpc.ClientConn
+	timeout time.Duration // ends calls that would wait for something
 }
 
 // fuzzTable has a bit of everything.
@@ -108,7 +108,7 @@ func (z *fuzzed) reset(t testing.TB) *fuzzed {
 // defect.
 func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 	z.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), z.patience)
+	ctx, cancel := context.WithTimeout(context.Background(), z.timeout)
 	defer cancel()
 	stream, err := z.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
 		"/arrow.flight.protocol.FlightService/"+method, grpc.ForceCodec(rawCodec{}))
@@ -244,7 +244,7 @@ func goodInsertion(t testing.TB, metadata string, options ...ipc.Option) [][]byt
 
 func TestWhatTheFuzzersBeginWithIsGood(t *testing.T) {
 	z := fuzzService(t)
-	z.patience = 10 * time.Second
+	z.timeout = 10 * time.Second
 	for i, insertion := range [][][]byte{goodInsertion(t, ""),
 		goodInsertion(t, `{"batch_id":"b","timeout_ms":0}`, ipc.WithLZ4())} {
 		if answers := z.call("DoPut", split(join(insertion...))...); len(answers) != 1 {

@@ -248,12 +248,12 @@ func columnBytes(d arrow.ArrayData) (bytes int64) {
 // asked before anything is decompressed or decoded.
 func (t *table) reserveMemory(ctx context.Context, bytes, rows int64) (release func(), err error) {
 	s := t.service
-	decoded := bytes + rows*replay.RolloutOverhead
-	if most := 2 * s.options.MaxMessageBytes; decoded > most {
-		return nil, wire.Errorf(wire.TooLarge, "a record batch of %d rows and %d bytes takes about %d bytes decoded, "+
-			"above %d, twice max_message_bytes: send fewer rows at a time", rows, bytes, decoded, most)
+	most := 2 * s.options.MaxMessageBytes
+	if bytes > most || rows > (most-bytes)/replay.RolloutOverhead { // no product: a header may claim any number of rows
+		return nil, wire.Errorf(wire.TooLarge, "a record batch of %d rows and %d bytes takes more than %d bytes "+
+			"decoded, twice max_message_bytes: send fewer rows at a time", rows, bytes, most)
 	}
-	return s.admit(ctx, t.Name, bytes, decoded)
+	return s.admit(ctx, t.Name, bytes, bytes+rows*replay.RolloutOverhead)
 }
 
 func (t *table) countRefusal(err error, rows int) {

@@ -416,12 +416,12 @@ func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 			first := make(chan error, 1)
 			go func() { first <- insert(nil) }()
 			synctest.Wait()
-			for _, patience := range []int64{0, 5000} {
+			for _, wait := range []int64{0, 5000} {
 				began := time.Now()
-				err := insert(ms(patience))
+				err := insert(ms(wait))
 				if !errors.Is(err, rollout.ErrFull) || !strings.Contains(err.Error(), `batch_id: "one"`) ||
-					time.Since(began) != time.Duration(patience)*time.Millisecond {
-					t.Errorf("with %d ms, after %v: %v", patience, time.Since(began), err)
+					time.Since(began) != time.Duration(wait)*time.Millisecond {
+					t.Errorf("with %d ms, after %v: %v", wait, time.Since(began), err)
 				}
 			}
 			if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, timeout: noTimeout,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"reflect"
 	"runtime"
@@ -150,6 +151,22 @@ func TestAttackRowsOfOneToken(t *testing.T) {
 	checkRefusal(t, err, wire.TooLarge, "rows", "decoded", "fewer rows")
 	if ids := v.fill("a", alone(100, 0)...); len(ids) != 100 {
 		t.Errorf("a smaller insertion got %d ids", len(ids))
+	}
+}
+
+// A header may claim more rows than an int64 can charge.
+func TestRowsWhoseBytesOverflowAreRefused(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	a, err := v.service.table("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rows := range []int64{math.MaxInt64, math.MaxInt64 / 2, 1 << 55} {
+		release, err := a.reserveMemory(v.ctx, 1024, rows)
+		if checkRefusal(t, err, wire.TooLarge, "rows"); err == nil {
+			release()
+		}
 	}
 }
 

@@ -171,7 +171,7 @@ func (w *world) start() error {
 	w.service, w.grpc = s, grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(w.grpc)
 	go func() { _ = w.grpc.Serve(s.Listener(l)) }()
-	w.client, err = client.Dial(w.t.Context(), "grpc+unix://"+path, client.Options{Patience: time.Millisecond})
+	w.client, err = client.Dial(w.t.Context(), "grpc+unix://"+path, client.Options{RetryFor: time.Millisecond})
 	return err
 }
 

@@ -151,7 +151,7 @@ func (c *demoCluster) start(ctx context.Context, i int) (err error) {
 
 func (c *demoCluster) await(ctx context.Context, i int) error {
 	return c.nodes[i].AwaitReady(ctx, func(ctx context.Context) error {
-		one, err := client.Dial(ctx, c.addresses[i], client.Options{Patience: -1})
+		one, err := client.Dial(ctx, c.addresses[i], client.Options{RetryFor: -1})
 		if err == nil {
 			err = one.Close()
 		}
@@ -169,7 +169,7 @@ func (c *demoCluster) stop() {
 
 // table creates a table in three parts.
 func (c *demoCluster) table(ctx context.Context) (_ *client.PartedTable, err error) {
-	o := client.AllOptions{Options: client.Options{Patience: time.Minute}, Scope: client.AllParts}
+	o := client.AllOptions{Options: client.Options{RetryFor: time.Minute}, Scope: client.AllParts}
 	if c.services, err = client.DialAll(ctx, c.addresses, o); err != nil {
 		return nil, err
 	}

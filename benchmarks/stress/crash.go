@@ -186,7 +186,7 @@ type inserter struct {
 func (in *inserter) run(ctx context.Context, enough <-chan struct{}) {
 	var conn *client.Client
 	for conn == nil && ctx.Err() == nil { // the service may be down
-		conn, _ = client.Dial(ctx, in.server.address(), client.Options{Patience: -1})
+		conn, _ = client.Dial(ctx, in.server.address(), client.Options{RetryFor: -1})
 	}
 	if conn == nil {
 		return
@@ -240,7 +240,7 @@ func (in *inserter) insert(ctx context.Context, conn *client.Client, batch int) 
 // sample draws from the sampled table, so that uses are written too.
 func (c *crasher) sample(ctx context.Context) {
 	for ctx.Err() == nil {
-		conn, err := client.Dial(ctx, c.server.address(), client.Options{Patience: -1})
+		conn, err := client.Dial(ctx, c.server.address(), client.Options{RetryFor: -1})
 		if err != nil {
 			continue // the service is down
 		}
@@ -409,7 +409,7 @@ func (c *crasher) callUntilAnswered(
 	ctx context.Context, req rollout.Request, random *rand.Rand,
 ) (*rollout.Batch, error) {
 	for {
-		conn, err := client.Dial(ctx, c.server.address(), client.Options{Patience: -1})
+		conn, err := client.Dial(ctx, c.server.address(), client.Options{RetryFor: -1})
 		if err != nil && ctx.Err() == nil {
 			continue // the service is down
 		}
@@ -420,7 +420,7 @@ func (c *crasher) callUntilAnswered(
 		if random.IntN(4) == 0 {
 			life, cancel = context.WithTimeout(ctx, time.Duration(random.IntN(20_000))*time.Microsecond) // its death
 		}
-		b, err := conn.Table(crashTables()[calledTable].Name).Waiting(patience).Sample(life, req)
+		b, err := conn.Table(crashTables()[calledTable].Name).Waiting(serverWait).Sample(life, req)
 		died := err != nil && life.Err() != nil && ctx.Err() == nil
 		cancel()
 		conn.Close()

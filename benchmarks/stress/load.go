@@ -23,8 +23,8 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// patience is how long producers and trainers let the service wait before they ask again.
-const patience = 2 * time.Second
+// serverWait is how long producers and trainers let the service wait before they ask again.
+const serverWait = 2 * time.Second
 
 // batchSize is the size of every batch, a multiple of groupSize.
 const batchSize = 32
@@ -94,7 +94,7 @@ func (l *load) run(ctx context.Context, who string, work func(context.Context, *
 }
 
 func (l *load) session(ctx context.Context, work func(context.Context, *client.Client) error) error {
-	c, err := client.Dial(ctx, l.address, client.Options{Patience: -1, CallTimeout: 20 * time.Second})
+	c, err := client.Dial(ctx, l.address, client.Options{RetryFor: -1, CallTimeout: 20 * time.Second})
 	if errors.Is(err, client.ErrUnreachable) {
 		l.expected.add("unreachable")
 		return errAgain
@@ -204,7 +204,7 @@ func (p *producer) run(ctx context.Context) {
 
 // session inserts some batches over one connection.
 func (p *producer) session(ctx context.Context, c *client.Client) error {
-	table := c.Table(p.Name).Waiting(patience)
+	table := c.Table(p.Name).Waiting(serverWait)
 	for range 1 + p.random.IntN(60) {
 		p.load.pause(ctx, p.random)
 		if p.pending == nil {
@@ -304,7 +304,7 @@ func (t *trainer) run(ctx context.Context) { t.load.run(ctx, "trainer of "+t.Nam
 
 // session takes batches in one way over one connection.
 func (t *trainer) session(ctx context.Context, c *client.Client) error {
-	table := c.Table(t.Name).Waiting(patience)
+	table := c.Table(t.Name).Waiting(serverWait)
 	if t.random.IntN(4) == 0 {
 		if err := t.administer(ctx, c, table); err != nil {
 			return err
@@ -528,7 +528,7 @@ func (l *load) allowBroken(err error) error {
 func getBatch(ctx context.Context, c flight.Client, table string, extra []arrow.Field) (*rollout.Batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	ms := patience.Milliseconds()
+	ms := serverWait.Milliseconds()
 	ticket, err := json.Marshal(wire.SampleRequest{Table: table, Size: batchSize, TimeoutMS: &ms})
 	if err != nil {
 		return nil, err

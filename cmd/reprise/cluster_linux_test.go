@@ -156,7 +156,7 @@ func (c *nodes) ask(ctx context.Context, i int, table string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if c.single[i] == nil {
-		one, err := client.Dial(ctx, c.addresses[i], client.Options{Patience: time.Millisecond})
+		one, err := client.Dial(ctx, c.addresses[i], client.Options{RetryFor: time.Millisecond})
 		if err != nil {
 			return 0, err
 		}
@@ -172,7 +172,7 @@ func (c *nodes) connect() *client.Services {
 	c.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; {
 		s, err := client.DialAll(context.Background(), c.addresses, client.AllOptions{
-			Options: client.Options{Patience: time.Minute}, Logger: slog.New(slog.DiscardHandler)})
+			Options: client.Options{RetryFor: time.Minute}, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil {
 			c.t.Cleanup(func() { _ = s.Close() })
 			return s

@@ -84,8 +84,8 @@ func (c connection) table(ctx context.Context, address string) (*client.Client, 
 	return connected, connected.Table(name), nil
 }
 
-// ownerPatience is how long a command waits for a table that no node of a cluster has at the moment.
-const ownerPatience = 20 * time.Second
+// ownerTimeout is how long a command waits for a table that no node of a cluster has at the moment.
+const ownerTimeout = 20 * time.Second
 
 // owner connects to the service at which a call succeeds: the one at an address, or the node to which that refers.
 func (c connection) owner(ctx context.Context, where string, call func(*client.Client) error) (*client.Client, error) {
@@ -98,7 +98,7 @@ func (c connection) owner(ctx context.Context, where string, call func(*client.C
 			return connected, nil
 		}
 		if err = errors.Join(err, connected.Close()); !errors.Is(err, wire.ErrElsewhere) ||
-			time.Since(began) > ownerPatience {
+			time.Since(began) > ownerTimeout {
 			return nil, err
 		}
 		where = cmp.Or(wire.AddressOf(err), where)

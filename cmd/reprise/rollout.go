@@ -159,7 +159,7 @@ func (c *rolloutCommand) worker(ctx context.Context) (w *worker.Worker, closeTab
 	if c.Positions > 0 {
 		positions = min(positions, c.Positions)
 	}
-	engines, err := c.engines()
+	engines, err := c.engines(folder.Config.VocabSize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -168,7 +168,7 @@ func (c *rolloutCommand) worker(ctx context.Context) (w *worker.Worker, closeTab
 		return nil, nil, err
 	}
 	options := c.Service.options()
-	options.Patience = -1 // the service may restart
+	options.RetryFor = -1 // the service may restart
 	connected, err := client.Dial(ctx, service, options)
 	if err != nil {
 		return nil, nil, err
@@ -203,7 +203,8 @@ func (c *rolloutCommand) task() (task.Task, error) {
 	return config.MakeTask()
 }
 
-func (c *rolloutCommand) engines() (list []engine.Engine, err error) {
+// engines opens the engines, whose model has a number of token ids.
+func (c *rolloutCommand) engines(vocabulary int) (list []engine.Engine, err error) {
 	key := ""
 	if c.KeyFile != "" {
 		text, err := os.ReadFile(string(c.KeyFile))
@@ -217,7 +218,7 @@ func (c *rolloutCommand) engines() (list []engine.Engine, err error) {
 		if err != nil {
 			return nil, err
 		}
-		o.Model, o.Token = string(c.Name), key
+		o.Model, o.Token, o.Vocabulary = string(c.Name), key, vocabulary
 		if c.Reload != "" {
 			o.Reload = reloader(string(c.Reload), text)
 		}

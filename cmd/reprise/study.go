@@ -89,12 +89,12 @@ func (c *studyCommand) carryOut(ctx context.Context, s study.Study) error {
 	}.Run(ctx)
 	show.end()
 	if errors.Is(err, context.Canceled) {
-		goOn := "stopped; finished runs are kept, the others have checkpoints; continue with: " + c.command(c.Name)
+		again := "stopped; finished runs are kept, the others have checkpoints; continue with: " + c.command(c.Name)
 		archive := filepath.Join(dir, study.UnfinishedFile)
 		if _, err := os.Stat(archive); err == nil {
-			goOn += "; elsewhere with --from " + archive
+			again += "; elsewhere with --from " + archive
 		}
-		return interruption(goOn)
+		return interruption(again)
 	}
 	if err != nil {
 		return err

@@ -141,8 +141,8 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	show.printf("draws: %s\n", config.Sampling())
 	var before, summary *results.Summary
 	var err error
-	goOn := "continue with: reprise train --resume --out " + shellWord(c.Out) + c.Log.flag()
-	saving := "stopping after this update, with a checkpoint; " + goOn
+	again := "continue with: reprise train --resume --out " + shellWord(c.Out) + c.Log.flag()
+	saving := "stopping after this update, with a checkpoint; " + again
 	if c.Resume {
 		defer show.onInterrupt(ctx, saving)()
 		before, _ = results.ReadSummary(c.Out) // none of a run that was killed
@@ -171,7 +171,7 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 		return err
 	}
 	if ctx.Err() != nil && summary.Ended == "interrupted" {
-		return interruption("stopped with a checkpoint; " + goOn)
+		return interruption("stopped with a checkpoint; " + again)
 	}
 	return nil
 }

@@ -465,11 +465,11 @@ func lastLine(path string, into any) bool {
 // stop ends all processes, the last first: those started earlier do not need it.
 func (u *up) stop() {
 	for _, c := range slices.Backward(u.started) {
-		patience := 30 * time.Second
+		grace := 30 * time.Second
 		if c.Name == trainerName { // it ends its update, and saves
-			patience = time.Hour
+			grace = time.Hour
 		}
-		c.Stop(patience)
+		c.Stop(grace)
 	}
 }
 

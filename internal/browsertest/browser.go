@@ -21,8 +21,8 @@ import (
 	"github.com/reprise-rl/reprise/internal/tests"
 )
 
-// patience ends a test whose browser does not answer.
-const patience = 5 * time.Minute
+// timeout ends a test whose browser does not answer.
+const timeout = 5 * time.Minute
 
 // find returns the path of a Chromium, or skips the test.
 func find(t testing.TB) string {
@@ -61,7 +61,7 @@ func profile(t testing.TB) string {
 // console.
 func Run(t testing.TB, arguments ...string) (out string, console []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	command := start(ctx, t, append([]string{"--enable-logging=stderr"}, arguments...)...)
 	var stdout, stderr strings.Builder
@@ -184,7 +184,7 @@ func (p *Page) Call(method string, params map[string]any, result any) {
 // await returns the first message that is wanted, and notes the errors that come before it.
 func (p *Page) await(what string, wanted func(answer) bool) answer {
 	p.t.Helper()
-	end := time.After(patience)
+	end := time.After(timeout)
 	for {
 		select {
 		case a, ok := <-p.answers:
@@ -199,7 +199,7 @@ func (p *Page) await(what string, wanted func(answer) bool) answer {
 				return a
 			}
 		case <-end:
-			p.t.Fatalf("%s: no answer within %s", what, patience)
+			p.t.Fatalf("%s: no answer within %s", what, timeout)
 		}
 	}
 }

@@ -166,7 +166,7 @@ func (c *Child) State() State {
 func (c *Child) Finished() <-chan struct{} { return c.ended }
 
 // Stop asks the program to end, kills it if it has not after a while, and returns when it has. It is not started again.
-func (c *Child) Stop(patience time.Duration) {
+func (c *Child) Stop(grace time.Duration) {
 	c.stop()
 	select {
 	case c.signal <- os.Interrupt:
@@ -175,7 +175,7 @@ func (c *Child) Stop(patience time.Duration) {
 	select {
 	case <-c.ended:
 		return
-	case <-time.After(patience):
+	case <-time.After(grace):
 	}
 	select {
 	case c.signal <- os.Kill:

@@ -47,15 +47,15 @@ func Count(all, short int) int {
 	return all
 }
 
-// patience is how long [Until] waits. Only a test that fails waits so long.
-const patience = 2 * time.Minute
+// timeout is how long [Until] waits. Only a test that fails waits so long.
+const timeout = 2 * time.Minute
 
 // Until waits until a condition holds that another goroutine or process makes true, however long a busy machine takes.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(timeout); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, patience)
+			t.Fatalf("%s: not within %v", what, timeout)
 		}
 	}
 }

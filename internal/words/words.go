@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -27,6 +28,20 @@ func Percent(share float64, decimals int) string {
 		return Fixed(share, 0)
 	}
 	return strconv.FormatFloat(100*share, 'f', decimals, 64) + "%"
+}
+
+// Printable returns a text that another program gave, for a terminal or a log: line breaks and tabs are spaces, and what
+// else cannot be printed, such as an escape code, is "\ufffd".
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return utf8.RuneError
+	}, text)
 }
 
 // lineWidth is the width of wrapped text.

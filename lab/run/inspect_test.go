@@ -116,7 +116,7 @@ func TestInspectionAsksTheServiceThatHasTheTable(t *testing.T) {
 	c := small(t)
 	if err := createFolder(dir,
 		c.WithBuffer(Remote{Address: l.address("lab"),
-			Options: client.Options{Patience: time.Millisecond}})); err != nil {
+			Options: client.Options{RetryFor: time.Millisecond}})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Inspect(dir, 3); err == nil || !strings.Contains(err.Error(), l.socket) {

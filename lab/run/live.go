@@ -65,7 +65,7 @@ type liveTable struct {
 // openLive connects to the table, and makes it if it is not there.
 func openLive(ctx context.Context, c Config, vocab int, begins bool) (*liveTable, error) {
 	place := *c.remote
-	place.Options.Patience = -1 // the service may restart
+	place.Options.RetryFor = -1 // the service may restart
 	conn, table, err := place.dial(ctx)
 	if err != nil {
 		return nil, err

@@ -216,7 +216,7 @@ func TestARunWithoutItsServiceSaysHowToContinue(t *testing.T) {
 	c := small(t)
 	own, dir := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
 	train(t, c, own)
-	remote := c.WithBuffer(Remote{Address: l.address("lab"), Options: client.Options{Patience: 100 * time.Millisecond}})
+	remote := c.WithBuffer(Remote{Address: l.address("lab"), Options: client.Options{RetryFor: 100 * time.Millisecond}})
 	_, err := Train(context.Background(), remote, begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
 		if u.Update == 9 {
 			l.halt()

@@ -90,7 +90,7 @@ func TestASnapshotGeneratesStepsForATableOfSteps(t *testing.T) {
 
 func TestASnapshotOfARunWithoutATableSaysWhereItIs(t *testing.T) {
 	served := filepath.Join(t.TempDir(), "served")
-	place := Remote{Address: "grpc://127.0.0.1:1/lab", Options: client.Options{Patience: time.Millisecond}}
+	place := Remote{Address: "grpc://127.0.0.1:1/lab", Options: client.Options{RetryFor: time.Millisecond}}
 	if err := createFolder(served, small(t).WithBuffer(place)); err != nil {
 		t.Fatal(err)
 	}

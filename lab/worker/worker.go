@@ -103,7 +103,7 @@ type Stats struct {
 }
 
 // New returns a worker that fills a table. The tokenizer is that of the engines' model. The table's client should have
-// endless Patience, so that a service may restart.
+// a RetryFor without an end, so that a service may restart.
 func New(
 	o Options, t task.Task, tokenizer *hf.Tokenizer, engines []engine.Engine, table *client.Table, log *slog.Logger,
 ) (*Worker, error) {

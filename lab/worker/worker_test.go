@@ -67,7 +67,7 @@ func serveTable(t *testing.T, dir string, change func(*wire.Table)) (*client.Tab
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.Dial(t.Context(), s.Addresses.GRPC, client.Options{Patience: -1})
+	c, err := client.Dial(t.Context(), s.Addresses.GRPC, client.Options{RetryFor: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,9 +19,9 @@ var errLost = errors.New("another node owns the table now")
 const writerHeader = "Reprise-Writer"
 
 const (
-	// appendPatience is how long an owner goes on trying to append while it makes no progress. A stream without a
+	// appendTimeout is how long an owner goes on trying to append while it makes no progress. A stream without a
 	// leader has one before, unless an election fails.
-	appendPatience = 6 * time.Second
+	appendTimeout = 6 * time.Second
 	// publishWindow is how many messages are under way to the stream at once.
 	publishWindow = 48
 	// readExpiry is how long a reader of a log goes on while the node that sends it is silent.
@@ -78,19 +78,19 @@ func (l *tableLog) message(data []byte) *nats.Msg {
 // Append implements [journal.Log].
 func (l *tableLog) Append(messages [][]byte) (uint64, error) {
 	base, done := l.last, 0 // messages[:done] are in the stream
-	deadline := time.Now().Add(appendPatience)
+	deadline := time.Now().Add(appendTimeout)
 	for done < len(messages) {
 		n, err := l.publish(messages[done:], base+uint64(done))
 		if n > 0 {
 			done += n
-			deadline = time.Now().Add(appendPatience)
+			deadline = time.Now().Add(appendTimeout)
 			continue
 		}
 		in, asking := l.written(base)
 		switch {
 		case asking == nil && in > done: // an acknowledgement was lost
 			done = in
-			deadline = time.Now().Add(appendPatience)
+			deadline = time.Now().Add(appendTimeout)
 			continue
 		case errors.Is(asking, errLost) || l.ctx.Err() != nil || time.Now().After(deadline):
 			err = fmt.Errorf("appending to %s: %w", l, errors.Join(err, asking, context.Cause(l.ctx)))

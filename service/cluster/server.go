@@ -36,7 +36,7 @@ type Options struct {
 	Replicas int    `yaml:"replicas" json:"replicas"` // copies of each table, 1, 3 or 5 [3]
 	// serve even if copies share a failure domain, or there is one copy only; /healthz names what is risked
 	AcceptRisk bool `yaml:"accept_risk" json:"accept_risk"`
-	// file of the secret that the nodes share, at least 16 characters [none, on loopback only]
+	// file of the secret that the nodes share, at least 16 characters [none, on loopback without tokens only]
 	SecretFile string `yaml:"secret_file" json:"secret_file"`
 	// address of this node's service as clients dial it, and the other nodes tell them [where it listens]
 	Advertise string `yaml:"advertise" json:"advertise"`

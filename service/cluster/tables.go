@@ -139,7 +139,7 @@ func (t *tables) serve(table string, o *ownership) {
 			return
 		}
 		t.log.Debug("opening a table; it is tried again", "table", table, "error", err)
-		if time.Since(began) > appendPatience {
+		if time.Since(began) > appendTimeout {
 			t.pass(table, o.log, err)
 			return
 		}

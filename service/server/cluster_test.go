@@ -49,8 +49,8 @@ func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
 	for i := range folders {
 		folders[i] = t.TempDir()
 	}
-	start := func(i int, tls access.TLS, secret string, patience time.Duration) (*server.Server, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+	start := func(i int, tls access.TLS, secret string, timeout time.Duration) (*server.Server, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		return server.Start(ctx, server.Config{Listen: "127.0.0.1:0", HTTP: server.Off, TLS: tls,
 			Options: service.Options{Data: folders[i]}, Cluster: cluster.Options{Node: fmt.Sprintf("n%d", i),
@@ -91,7 +91,7 @@ func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
 		}
 	}
 	s, err := client.DialAll(t.Context(), addresses, client.AllOptions{
-		Options: client.Options{CA: good.ClientCA, Patience: time.Minute}, Logger: slog.New(slog.DiscardHandler)})
+		Options: client.Options{CA: good.ClientCA, RetryFor: time.Minute}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,6 +85,9 @@ func (c Config) Check(problems *option.Problems) {
 	c.Options.Check(problems)
 	if c.Cluster.On() {
 		problems.AddNew(c.clusterOptions(nil).Validate())
+		problems.Check(c.Tokens == "" || c.Cluster.SecretFile != "", "cluster.secret_file", "none", "a file with a secret "+
+			"that the nodes share, with tokens: without one, whoever can log in to this machine can join the cluster and "+
+			"read its tables")
 		problems.Check(c.Sync == "" || c.Sync == journal.Always, "sync", c.Sync, "always in a cluster, whose nodes "+
 			"sync what they acknowledge")
 	}

@@ -96,3 +96,20 @@ func TestTheConfigurationForKubernetesIsAccepted(t *testing.T) {
 		t.Errorf("other machines cannot reach %+v, or without TLS and tokens", c)
 	}
 }
+
+// Whoever reaches a node's port can join a cluster without a secret: tokens would not keep them from its tables.
+func TestAClusterWithTokensNeedsASecret(t *testing.T) {
+	for _, tokens := range []string{"", "tokens.yaml"} {
+		c := Config{Tokens: tokens}
+		c.Data = "data"
+		c.Cluster.Listen, c.Cluster.Replicas, c.Cluster.AcceptRisk, c.Cluster.Node = "127.0.0.1:6222", 1, true, "a"
+		if err := c.Validate(); (err != nil) != (tokens != "") ||
+			err != nil && !strings.Contains(err.Error(), "cluster.secret_file: none: want a file with a secret") {
+			t.Errorf("tokens %q: %v", tokens, err)
+		}
+		c.Cluster.SecretFile = "secret"
+		if err := c.Validate(); err != nil {
+			t.Errorf("tokens %q and a secret: %v", tokens, err)
+		}
+	}
+}

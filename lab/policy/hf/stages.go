@@ -38,6 +38,27 @@ type stageJSON struct {
 	Split            *bool  `json:"split"` // absent: true
 }
 
+// maxGrowth bounds how many times as long the replacements of a normalizer or decoder may make a text. Those of
+// published models write a space as a character of three bytes.
+const maxGrowth = 1000
+
+// growth is how many times as long the replacements of a stage may make a text.
+func (j *stageJSON) growth() float64 {
+	if j == nil {
+		return 1
+	}
+	times := 1.0
+	for _, steps := range [][]stageJSON{j.Normalizers, j.Decoders} {
+		for i := range steps {
+			times *= steps[i].growth()
+		}
+	}
+	if j.Type == "Replace" && j.Pattern.String != "" {
+		times *= max(1, float64(len(j.Content))/float64(len(j.Pattern.String)))
+	}
+	return times
+}
+
 // normalizer rewrites a text before it is split.
 type normalizer func(string) string
 

@@ -237,7 +237,13 @@ type tokenizerJSON struct {
 // build makes the tokenizer. It reports every stage that is not supported.
 func (j *tokenizerJSON) build() (*Tokenizer, error) {
 	t := &Tokenizer{tokens: make(map[int32]string), special: make(map[int32]bool)}
-	var errs [5]error
+	var errs [7]error
+	for i, s := range []*stageJSON{j.Normalizer, j.Decoder} {
+		if times := s.growth(); times > maxGrowth {
+			errs[5+i] = fmt.Errorf("the replacements of the %s make a text up to %.3g times as long: want %d times at most",
+				[]string{"normalizer", "decoder"}[i], times, maxGrowth)
+		}
+	}
 	t.normalize, errs[0] = j.Normalizer.normalizer()
 	t.split, errs[1] = j.PreTokenizer.preTokenizer()
 	t.decode, errs[2] = j.Decoder.decoder()

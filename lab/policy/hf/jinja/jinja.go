@@ -157,17 +157,17 @@ func (r *rendering) enter() func() {
 
 func (r *rendering) run(body []statement) signal {
 	for _, s := range body {
-		if stop := s(r); stop != goOn {
+		if stop := s(r); stop != proceed {
 			return stop
 		}
 	}
-	return goOn
+	return proceed
 }
 
 func (r *rendering) write(s string) signal {
 	r.charge(len(s))
 	r.out.WriteString(s)
-	return goOn
+	return proceed
 }
 
 // capture returns what statements write.

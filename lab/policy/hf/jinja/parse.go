@@ -15,7 +15,7 @@ type statement func(r *rendering) signal
 type signal int
 
 const (
-	goOn signal = iota
+	proceed signal = iota
 	continueLoop
 	breakLoop
 )
@@ -226,7 +226,7 @@ func (p *parser) loop() statement {
 		if len(list) == 0 {
 			return r.run(otherwise)
 		}
-		return goOn
+		return proceed
 	}
 }
 
@@ -243,7 +243,7 @@ func (p *parser) assignment() statement {
 				r.fail("%s is no namespace: its attributes cannot be set", names[0])
 			}
 			space[attribute] = value(r)
-			return goOn
+			return proceed
 		}
 	}
 	if p.op("=") {
@@ -251,7 +251,7 @@ func (p *parser) assignment() statement {
 		p.end()
 		return func(r *rendering) signal {
 			r.assign(names, value(r))
-			return goOn
+			return proceed
 		}
 	}
 	p.end()
@@ -259,7 +259,7 @@ func (p *parser) assignment() statement {
 	p.end()
 	return func(r *rendering) signal {
 		r.assign(names, r.capture(body))
-		return goOn
+		return proceed
 	}
 }
 
@@ -300,7 +300,7 @@ func (p *parser) macro() statement {
 			}
 			return r.capture(body)
 		})
-		return goOn
+		return proceed
 	}
 }
 
