@@ -189,7 +189,7 @@ func (t *table) committed(ctx context.Context, err error) (any, error) {
 }
 
 // answer returns the table's state, or the error. Priorities and prompts, whose changes go with the journal's next
-// transaction (invariant 6), are answered so at once.
+// cut (invariant 6), are answered so at once.
 func (t *table) answer(err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -501,7 +501,7 @@ func statistics(_ context.Context, t *table, _ *wire.TableRequest) (any, error) 
 	}
 	if j := v.Journal; j != nil {
 		answer.Journal = &wire.JournalStatistics{Sync: string(j.Sync), Commits: j.Stats.Commits,
-			Bytes: j.Stats.FileBytes, Seconds: j.Stats.WriteTime.Seconds(),
+			Bytes: j.Stats.LogBytes, Seconds: j.Stats.WriteTime.Seconds(),
 			VerifiedAge: time.Since(j.Stats.Verified).Seconds(), Damage: len(j.Stats.Damage)}
 		if j.Err != nil {
 			answer.Journal.Error = j.Err.Error()

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,11 +16,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"go.etcd.io/bbolt"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -49,12 +49,14 @@ func withDictionary(t testing.TB, n int, prompt string) arrow.RecordBatch {
 // A caller leaves while a dictionary of its next insertion gets its memory and the one before is being committed: what
 // is reserved after the call has ended is given back too.
 func TestAttackACallerThatLeavesWhileADictionaryIsReserved(t *testing.T) {
-	var db *bbolt.DB
-	disk.Opened = func(_ string, opened any) { db = opened.(*bbolt.DB) }
-	defer func() { disk.Opened = nil }()
+	var held sync.RWMutex // no commit succeeds while it is
+	files := &disktest.Simulated{OnSync: func(string) {
+		held.RLock()
+		defer held.RUnlock()
+	}}
 	var armed atomic.Bool
 	reserving, goOn := make(chan struct{}), make(chan struct{})
-	v := serve(t, Options{Data: t.TempDir(), Caller: func(context.Context) string {
+	v := serve(t, Options{Data: t.TempDir(), Disk: files, Caller: func(context.Context) string {
 		if armed.CompareAndSwap(true, false) {
 			close(reserving)
 			<-goOn
@@ -64,11 +66,8 @@ func TestAttackACallerThatLeavesWhileADictionaryIsReserved(t *testing.T) {
 	v.create(wire.Table{Name: "a"})
 	first, second := withDictionary(t, 1, "p"), withDictionary(t, 1, "q")
 	p := v.putter(v.dial(), "a", first.Schema())
-	busy, err := db.Begin(true) // no commit succeeds
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = busy.Rollback() }()
+	held.Lock()
+	defer held.Unlock()
 	p.send(first, wire.InsertRequest{})
 	v.await("the first is inserted", func(o TableView) bool { return o.Stats.Inserted == 1 })
 	armed.Store(true)

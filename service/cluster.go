@@ -231,7 +231,7 @@ func (s *Service) Counts(name string) wire.Counts {
 	}
 	f := t.rollouts.ServiceView().Flow()
 	return wire.Counts{Version: int32(t.version()), Present: f.Present, Bytes: f.Bytes, Inserted: f.Inserted,
-		LogBytes: t.journal.Stats().FileBytes}
+		LogBytes: t.journal.Stats().LogBytes}
 }
 
 // DiskFull returns an error with code wire.DiskFull while the service's own disk has no room for insertions.

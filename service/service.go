@@ -58,6 +58,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service/journal"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/flightdata"
 )
@@ -76,7 +77,7 @@ type Options struct {
 	Data string `yaml:"data" json:"data"`
 	// what an acknowledged insertion survives
 	Sync journal.Sync `yaml:"sync" json:"sync" default:"always"`
-	// between transactions with sync interval [1s]
+	// between syncs with sync interval [1s]
 	Interval time.Duration `yaml:"interval" json:"interval" range:"[0, inf)"`
 
 	// Bounds of memory, in bytes. What does not fit waits or is refused; a caller or a table gets a part only.
@@ -122,6 +123,7 @@ type Options struct {
 	Caller func(ctx context.Context) string `yaml:"-" json:"-"`
 	Logger *slog.Logger                     `yaml:"-" json:"-"` // nil: slog.Default()
 	Clock  func() time.Time                 `yaml:"-" json:"-"` // of leases and grants; nil: time.Now
+	Disk   disk.Files                       `yaml:"-" json:"-"` // of journals; nil: the operating system's
 }
 
 // Access decides who may do what. It may be called concurrently.
@@ -145,6 +147,9 @@ func (o Options) withDefaults() Options {
 		int(min(defaultMaxConnections, max(o.MemoryBytes/connectionShare/connectionOverhead, 4))))
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Disk == nil {
+		o.Disk = disk.Machine()
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -258,10 +263,13 @@ func (s *Service) openJournals() error {
 	if s.options.Data == "" {
 		return nil
 	}
-	if err := os.MkdirAll(s.tablesFolder(), 0o700); err != nil {
+	err := disk.Machine().MakeFolder(s.options.Data)
+	if err == nil {
+		err = s.options.Disk.MakeFolder(s.tablesFolder())
+	}
+	if err != nil {
 		return fmt.Errorf("data: %s: %w: want a folder that may be written to", s.options.Data, err)
 	}
-	var err error
 	// A service that is being replaced has as long to end as its journals.
 	if s.lock, err = disk.LockFile(filepath.Join(s.options.Data, "lock"), journal.DefaultLockTimeout); err != nil {
 		return fmt.Errorf("data: %s: %w: stop that service, or give this one another folder", s.options.Data, err)
@@ -274,12 +282,17 @@ func (s *Service) openJournals() error {
 		return fmt.Errorf("data: %s: taking disk_reserve_bytes, %d: %w", s.options.Data, s.options.DiskReserveBytes,
 			err)
 	}
-	files, err := os.ReadDir(s.tablesFolder())
+	files, err := s.options.Disk.List(s.tablesFolder())
 	if err != nil {
 		return fmt.Errorf("looking for journals: %w", err)
 	}
 	for _, f := range files {
-		name, found := strings.CutSuffix(f.Name(), journalSuffix)
+		if strings.HasSuffix(f, journalSuffix+segments.Unfinished) {
+			if err := disk.RemoveAll(s.options.Disk, filepath.Join(s.tablesFolder(), f)); err != nil {
+				return err
+			}
+		}
+		name, found := strings.CutSuffix(f, journalSuffix)
 		if !found {
 			continue
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -80,7 +81,7 @@ type world struct {
 	random  *rand.Rand
 	defect  defect
 	folder  string
-	disk    *simulatedDisk
+	disk    *disktest.Simulated
 	now     atomic.Int64 // unix seconds
 	service *service.Service
 	grpc    *grpc.Server
@@ -118,7 +119,7 @@ const simulatedTable = "queue"
 func simulate(t *testing.T, seed uint64, d defect) (broken error) {
 	w := &world{
 		t: t, random: rollout.Stream(seed, "simulation", 0), defect: d, folder: t.TempDir(),
-		disk: &simulatedDisk{noSync: d == noSync}, insertions: make(map[string]*insertion),
+		disk: &disktest.Simulated{Lazy: d == noSync}, insertions: make(map[string]*insertion),
 		ids: make(map[string]rollout.ID), states: make(map[string]state), delivered: make(map[string]bool),
 	}
 	if memory, err := os.MkdirTemp("/dev/shm", "reprise-simulation"); err == nil { // a simulated disk need not be slow
@@ -126,7 +127,6 @@ func simulate(t *testing.T, seed uint64, d defect) (broken error) {
 		defer os.RemoveAll(memory)
 	}
 	w.now.Store(1e9)
-	defer w.disk.install()()
 	defer func() {
 		if w.service != nil {
 			w.end()
@@ -155,7 +155,7 @@ func (w *world) start() error {
 	if w.defect == earlyAnswers {
 		sync = journal.Interval
 	}
-	s, err := service.New(service.Options{Data: w.folder, Sync: sync, Interval: time.Hour,
+	s, err := service.New(service.Options{Data: w.folder, Disk: w.disk, Sync: sync, Interval: time.Hour,
 		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return time.Unix(w.now.Load(), 0) },
 		MemoryBytes: 256 << 20, DiskReserveBytes: 4096,
 		Tables: []wire.Table{{Name: simulatedTable, Options: replay.Options{Capacity: 256, Sampler: replay.FIFO,
@@ -177,7 +177,7 @@ func (w *world) start() error {
 
 // end ends the process as a loss of power does: nothing more reaches the disk.
 func (w *world) end() {
-	w.disk.losePower(0)
+	w.disk.LosePower(0)
 	if w.client != nil {
 		_ = w.client.Close()
 	}
@@ -192,9 +192,7 @@ func (w *world) end() {
 // restart loses the power and gives it back.
 func (w *world) restart() error {
 	w.end()
-	if err := w.disk.restore(w.random); err != nil {
-		return err
-	}
+	w.disk.Restore(w.random)
 	return w.start()
 }
 
@@ -227,14 +225,14 @@ func (w *world) step() error {
 		w.now.Add(int64(w.random.IntN(100)))
 		w.note("the clock goes on")
 	case k == 15:
-		w.disk.losePower(w.random.IntN(12))
+		w.disk.LosePower(1 + w.random.IntN(12))
 		w.note("the power will go")
 	case k == 16:
-		w.disk.fail(1)
-		w.note("a write will fail")
+		w.disk.Fail(1)
+		w.note("a write or a sync will fail")
 	case k == 17:
 		full := w.random.IntN(2) == 0
-		w.disk.fill(full)
+		w.disk.Fill(full)
 		w.note("disk full: %v", full)
 	case k == 18:
 		w.note("the power goes")
@@ -381,7 +379,7 @@ func (w *world) sample(ctx context.Context) error {
 		case errors.Is(err, rollout.ErrStarved):
 			return nil
 		case errors.Is(err, wire.ErrDiskFull):
-			w.disk.fill(false)
+			w.disk.Fill(false)
 		}
 		if err := w.recovered(err); err != nil {
 			return err

@@ -129,7 +129,7 @@ func (s *Service) reopen(name string) (*table, error) {
 	t := s.newTable(d, store)
 	t.journal = j
 	if name != t.Name {
-		err = fmt.Errorf("the file holds table %q: want it to be named %s", t.Name, s.journalPath(t.Name))
+		err = fmt.Errorf("the journal holds table %q: want it to be named %s", t.Name, s.journalPath(t.Name))
 	} else {
 		err = t.loadJournaled(found.Blobs)
 	}
@@ -160,7 +160,7 @@ func (s *Service) replayOptions(d *definition) replay.Options {
 
 func (s *Service) journalOptions(table string) journal.Options {
 	return journal.Options{Path: s.journalPath(table), Sync: s.options.Sync, Interval: s.options.Interval,
-		NoSpace: s.space.raise, Logger: s.log.With("table", table)}
+		NoSpace: s.space.raise, Logger: s.log.With("table", table), Disk: s.options.Disk}
 }
 
 // What a journal keeps besides the table, by name.
@@ -266,7 +266,7 @@ func (s *Service) drop(name string) error {
 	if err := t.journal.Close(); err != nil {
 		s.log.Warn("closing the journal of a dropped table", "table", name, "error", err)
 	}
-	if err := journal.Remove(s.journalPath(name)); err != nil {
+	if err := journal.Remove(s.journalOptions(name)); err != nil {
 		return wire.Errorf(wire.Failed, "%s", err)
 	}
 	return nil

@@ -409,10 +409,10 @@ type PromptsState struct {
 type JournalStatistics struct {
 	Sync        string  `json:"sync"` // always, interval or off
 	Commits     uint64  `json:"commits"`
-	Bytes       int64   `json:"bytes"` // of the file
+	Bytes       int64   `json:"bytes"` // on disk
 	Seconds     float64 `json:"commit_seconds"`
 	Error       string  `json:"error,omitempty"`      // why it failed
-	VerifiedAge float64 `json:"verified_seconds_ago"` // since the whole file was last read and checked
+	VerifiedAge float64 `json:"verified_seconds_ago"` // since the whole journal was last read and checked
 	Damage      int     `json:"damage"`               // places found damaged by then
 }
 

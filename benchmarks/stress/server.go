@@ -86,13 +86,13 @@ func (s *server) dial(ctx context.Context) (*client.Client, error) {
 	return client.Dial(ctx, s.address(), client.Options{})
 }
 
-// journals are the files of the service's journals.
+// journals are the folders of the service's journals.
 func (s *server) journals() ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(s.data, "tables", "*.journal"))
-	if err == nil && len(files) == 0 {
+	folders, err := filepath.Glob(filepath.Join(s.data, "tables", "*.journal"))
+	if err == nil && len(folders) == 0 {
 		err = fmt.Errorf("%s: no journal is there", s.data)
 	}
-	return files, err
+	return folders, err
 }
 
 // workspace makes a folder for a service's data. Remove removes it, unless it is to be kept.
@@ -110,7 +110,7 @@ func workspace(below, name string, keep bool, out io.Writer) (dir string, remove
 // reading is what was measured of a process at one moment.
 type reading struct {
 	after       time.Duration // since the load began
-	anonymous   float64       // bytes of resident memory that no file backs; so mapped journals do not count
+	anonymous   float64       // bytes of resident memory that no file backs
 	live        float64       // bytes that the last garbage collection found in use
 	collections float64       // garbage collections so far
 	goroutines  float64

@@ -10,19 +10,19 @@ import (
 
 // journalCommand checks and repairs journals that no service has open.
 type journalCommand struct {
-	Verify  journalVerifyCommand  `cmd:"" help:"Read a journal and every checksum in it, and name what is damaged."`
+	Verify  journalVerifyCommand  `cmd:"" help:"Read a journal through, check every checksum, and name what is damaged."`
 	Salvage journalSalvageCommand `cmd:"" help:"Write what is intact of a damaged journal to a new one."`
 }
 
 // journalVerifyCommand verifies a journal.
 type journalVerifyCommand struct {
-	File string `arg:"" help:"Journal of one table. No process may have it open."`
+	Path string `arg:"" help:"Journal of one table, a folder. No process may have it open."`
 	JSON bool   `name:"json" help:"Print the report as JSON."`
 }
 
 // Run prints the contents and fails if anything is damaged.
 func (c *journalVerifyCommand) Run() error {
-	r, err := journal.Verify(c.File)
+	r, err := journal.Verify(c.Path)
 	if err != nil {
 		return err
 	}
@@ -31,21 +31,21 @@ func (c *journalVerifyCommand) Run() error {
 	}
 	if !r.Whole() {
 		return fmt.Errorf("%s is damaged: keep it, and save what is intact with: reprise journal salvage %s --out NEW",
-			c.File, c.File)
+			c.Path, c.Path)
 	}
 	return nil
 }
 
 // journalSalvageCommand saves what is intact of a journal.
 type journalSalvageCommand struct {
-	File string `arg:"" help:"Journal of one table. No process may have it open. It is not changed."`
+	Path string `arg:"" help:"Journal of one table, a folder. No process may have it open. It is not changed."`
 	Out  file   `required:"" help:"Journal to write. It must not exist."`
 	JSON bool   `name:"json" help:"Print the report as JSON."`
 }
 
-// Run prints what is damaged and what the new file holds.
+// Run prints what is damaged and what the new journal holds.
 func (c *journalSalvageCommand) Run() error {
-	r, err := journal.Salvage(c.File, string(c.Out))
+	r, err := journal.Salvage(c.Path, string(c.Out))
 	if r != nil {
 		if e := showReport(r, c.JSON); e != nil {
 			return errors.Join(err, e)
@@ -55,7 +55,7 @@ func (c *journalSalvageCommand) Run() error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%s holds what is intact; move it to %s, and the service counts the missing rollouts as "+
-		"evicted by damage\n", c.Out, c.File)
+		"evicted by damage\n", c.Out, c.Path)
 	return nil
 }
 

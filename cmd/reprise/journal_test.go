@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -49,25 +51,31 @@ func TestAJournalIsVerifiedAndSalvaged(t *testing.T) {
 		!strings.Contains(o.stdout, "whole") {
 		t.Fatalf("verifying a whole journal gave %+v", o)
 	}
-	b, err := os.ReadFile(path)
+	segments, err := filepath.Glob(filepath.Join(path, "*.seg"))
+	if err != nil || len(segments) != 1 {
+		t.Fatalf("segments %v, %v", segments, err)
+	}
+	b, err := os.ReadFile(segments[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[strings.LastIndex(string(b), "\xA5j\x01r")+100] ^= 1 // in a record of a rollout
-	if err := os.WriteFile(path, b, 0o600); err != nil {
+	b[len(b)/2] ^= 1 // in a message with rollouts: one or several have them
+	if err := os.WriteFile(segments[0], b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o := call(t, "", "journal", "verify", path)
-	if o.code != 1 || !strings.Contains(o.stdout, "bucket rollouts, rollout ") ||
+	missing := regexp.MustCompile(`what is missing had ([1-3]) rollouts`).FindStringSubmatch(o.stdout)
+	if o.code != 1 || !strings.Contains(o.stdout, "segment "+filepath.Base(segments[0])+", offset ") || missing == nil ||
 		!strings.Contains(o.stderr, "reprise journal salvage "+path) {
 		t.Fatalf("verifying a damaged journal gave %+v", o)
 	}
+	left := fmt.Sprintf("%d rollouts", '3'-missing[1][0])
 	out := path + ".new-one"
 	if o := call(t, "", "journal", "salvage", path, "--out", out); o.code != 0 ||
-		!strings.Contains(o.stdout, "2 rollouts") {
+		!strings.Contains(o.stdout, left) {
 		t.Fatalf("salvaging gave %+v", o)
 	}
-	if o := call(t, "", "journal", "verify", out); o.code != 0 || !strings.Contains(o.stdout, "2 rollouts") ||
+	if o := call(t, "", "journal", "verify", out); o.code != 0 || !strings.Contains(o.stdout, left) ||
 		!strings.Contains(o.stdout, "salvaged") {
 		t.Fatalf("verifying what was saved gave %+v", o)
 	}

@@ -29,7 +29,7 @@ type serveCommand struct {
 	HTTP        address       `name:"http" help:"Address for the dashboard, /metrics and /healthz, or off (127.0.0.1:7448)."`
 	Data        dir           `help:"Folder of journals and checkpoints. Without it tables are in memory only."`
 	Sync        text          `help:"What an acknowledged insert survives: always, the default (power loss), interval (kill -9, and power loss but for the last second), off (kill -9)."`
-	Interval    time.Duration `help:"Time between two transactions with --sync interval (1s)."`
+	Interval    time.Duration `help:"Time between two syncs with --sync interval (1s)."`
 	Table       []string      `sep:"none" help:"Create a table, with the keys of the configuration file: name=math,capacity=4096,sampler=prioritized; may be repeated."`
 	Tokens      file          `help:"YAML file of tokens and their rights. Without it everyone may do everything."`
 	Certificate file          `name:"tls-certificate" help:"PEM file of the service's certificate and its chain."`

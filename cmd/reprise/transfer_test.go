@@ -164,26 +164,35 @@ func TestTheExportOfAJournalIsThatOfItsTable(t *testing.T) {
 	if err := os.Rename(journal, moved); err != nil {
 		t.Fatal(err)
 	}
-	before, err := os.ReadFile(moved)
-	if err != nil {
-		t.Fatal(err)
+	content := func() []byte {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(moved, "*"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("files %v, %v", files, err)
+		}
+		b, err := os.ReadFile(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
 	}
+	before := content()
 	succeeds(t, "", "export", moved, "--out", kept)
 	sameRows(t, served, kept)
-	if after, err := os.ReadFile(moved); err != nil || string(after) != string(before) {
-		t.Errorf("the journal was written to: %v", err)
+	if after := content(); string(after) != string(before) {
+		t.Error("the journal was written to")
 	}
 
 	before[len(before)/2] ^= 1
-	for i := 4096 * 4; i < len(before); i += 512 {
-		before[i] ^= 0x55
+	files, err := filepath.Glob(filepath.Join(moved, "*.seg"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := os.WriteFile(moved, before, 0o600); err != nil {
+	if err := os.WriteFile(files[0], before, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got := call(t, "", "export", moved, "--out", filepath.Join(dir, "never.arrow"))
-	if got.code != 1 || !strings.Contains(got.stderr, "damaged") && !strings.Contains(got.stderr, "checksum") &&
-		!strings.Contains(got.stderr, "lost") {
+	if got.code != 1 || !strings.Contains(got.stderr, "damaged") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "never.arrow")); !errors.Is(err, os.ErrNotExist) {

@@ -11,9 +11,6 @@ import (
 	"path/filepath"
 )
 
-// Opened, if it is set, is called with the database of each journal that is opened. Tests of faults set it.
-var Opened func(path string, db any)
-
 // bufferSize is what one write to the file is gathered from.
 const bufferSize = 1 << 20
 

@@ -20,7 +20,7 @@ func LockFile(path string, wait time.Duration) (*os.File, error) {
 		return nil, err
 	}
 	for deadline := time.Now().Add(wait); ; time.Sleep(min(wait/20, 50*time.Millisecond)) {
-		held, err := flock(f)
+		held, err := flock(f, false)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
 		}

@@ -8,9 +8,13 @@ import (
 	"syscall"
 )
 
-// flock locks a file unless another process has it locked. Closing the file releases the lock.
-func flock(f *os.File) (held bool, err error) {
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+// flock locks a file or a folder unless another process has it locked. Closing it releases the lock.
+func flock(f *os.File, shared bool) (held bool, err error) {
+	how := syscall.LOCK_EX
+	if shared {
+		how = syscall.LOCK_SH
+	}
+	err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, nil
 	}

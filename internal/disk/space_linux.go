@@ -23,3 +23,18 @@ func allocate(f *os.File, bytes int64) error {
 		}
 	}
 }
+
+// syncData returns once a file's content is on disk, and its size if that has changed.
+func syncData(f *os.File) error {
+	c, err := f.SyscallConn() // holds the file open meanwhile
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = c.Control(func(fd uintptr) {
+		for failed = syscall.EINTR; errors.Is(failed, syscall.EINTR); {
+			failed = syscall.Fdatasync(int(fd))
+		}
+	})
+	return errors.Join(err, os.NewSyscallError("fdatasync", failed))
+}

@@ -13,10 +13,10 @@ import (
 
 // What a rollout takes. The first two are those of rollout.Rollout.Bytes; the others are docs/service.md, Sizing.
 const (
-	tokenBytes    = 13   // a token: id 4, mask 1, log-prob 4, version 4
-	scalarBytes   = 13   // a rollout: temperature, top_p, reward, truncated
-	tableOverhead = 512  // a rollout in a table
-	journalPages  = 8192 // a rollout in a journal: two pages at most
+	tokenBytes      = 13  // a token: id 4, mask 1, log-prob 4, version 4
+	scalarBytes     = 13  // a rollout: temperature, top_p, reward, truncated
+	tableOverhead   = 512 // a rollout in a table
+	journalOverhead = 100 // a rollout in a journal
 )
 
 // maxParts is the most parts of a table.
@@ -226,7 +226,7 @@ func (d Demand) Topology(m Machine) (*Topology, error) {
 	t.TableBytes = kept * (t.RolloutBytes + tableOverhead)
 	stored := float64(d.Replicas) * logged // a rollout, on all disks
 	if d.Replicas == 1 {
-		stored += journalPages
+		stored += journalOverhead
 	}
 	t.StoredBytes = kept * stored
 	durable := rateAt(tokens, func(i int) float64 { return rates[i].durable })

@@ -2,14 +2,18 @@ package cluster
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/reprise-rl/reprise/service/journal"
 )
 
 // errLost is the error of a log that another node writes now.
@@ -24,6 +28,8 @@ const (
 	appendTimeout = 6 * time.Second
 	// publishWindow is how many messages are under way to the stream at once.
 	publishWindow = 48
+	// readBytes is how much of a log is decoded at once, by all processors.
+	readBytes = 8 << 20
 	// readExpiry is how long a reader of a log goes on while the node that sends it is silent.
 	readExpiry = 4 * time.Second
 	// ackTimeout is how long to wait for an acknowledgement before asking what the stream has.
@@ -56,7 +62,7 @@ func takeLog(ctx context.Context, l *tableLog) error {
 			return err
 		}
 		l.last = info.State.LastSeq
-		// A message without content, which readers skip, makes the sequence number that an earlier owner expects wrong.
+		// An empty message, which readers skip, makes the sequence number that an earlier owner expects wrong.
 		ack, err := l.js.PublishMsg(ctx, l.message(nil), jetstream.WithExpectLastSequence(l.last),
 			jetstream.WithRetryAttempts(0))
 		switch {
@@ -71,12 +77,32 @@ func takeLog(ctx context.Context, l *tableLog) error {
 
 func (l *tableLog) String() string { return "stream " + l.name }
 
-func (l *tableLog) message(data []byte) *nats.Msg {
-	return &nats.Msg{Subject: l.name, Data: data, Header: nats.Header{writerHeader: {l.writer}}}
+// message makes a message of the stream: it begins with a CRC-32C (Castagnoli) of its content, uint32, because JetStream's
+// checksum leaves out where the header ends.
+func (l *tableLog) message(content []byte) *nats.Msg {
+	data := binary.LittleEndian.AppendUint32(make([]byte, 0, sumLength+len(content)), contentSum(content))
+	return &nats.Msg{Subject: l.name, Data: append(data, content...), Header: nats.Header{writerHeader: {l.writer}}}
 }
 
+const sumLength = 4
+
+func contentSum(content []byte) uint32 {
+	return crc32.Checksum(content, crc32.MakeTable(crc32.Castagnoli))
+}
+
+// content checks a message of the stream.
+func content(data []byte) ([]byte, error) {
+	if len(data) < sumLength || binary.LittleEndian.Uint32(data) != contentSum(data[sumLength:]) {
+		return nil, fmt.Errorf("%w: its %d bytes are not what was written", journal.ErrDamaged, len(data))
+	}
+	return data[sumLength:], nil
+}
+
+// Sync implements [journal.Log]. What Append acknowledges is on the disks of most copies.
+func (l *tableLog) Sync() error { return nil }
+
 // Append implements [journal.Log].
-func (l *tableLog) Append(messages [][]byte) (uint64, error) {
+func (l *tableLog) Append(messages [][]byte, _ bool) (uint64, error) {
 	base, done := l.last, 0 // messages[:done] are in the stream
 	deadline := time.Now().Add(appendTimeout)
 	for done < len(messages) {
@@ -163,8 +189,8 @@ func (l *tableLog) written(after uint64) (int, error) {
 	return int(last - after), nil
 }
 
-// Read implements [journal.Log].
-func (l *tableLog) Read(yield func(uint64, []byte) error) error {
+// Read implements [journal.Log]. JetStream leaves out messages that it finds damaged: they are missed here.
+func (l *tableLog) Read(yield func([]journal.Message) error) error {
 	// An ordered consumer would repeat by itself what fails, after 5 to 10 s each.
 	ctx, cancel := context.WithTimeout(l.ctx, askTime)
 	defer cancel()
@@ -180,6 +206,8 @@ func (l *tableLog) Read(yield func(uint64, []byte) error) error {
 	}
 	defer messages.Stop()
 	defer context.AfterFunc(l.ctx, messages.Stop)()
+	var batch []journal.Message
+	bytes, last := 0, uint64(0) // of batch; position
 	for n := uint64(1); ; n++ {
 		m, err := messages.Next()
 		if err != nil {
@@ -192,13 +220,23 @@ func (l *tableLog) Read(yield func(uint64, []byte) error) error {
 		if at.Sequence.Consumer != n {
 			return fmt.Errorf("message %d of %s came as message %d", at.Sequence.Consumer, l, n)
 		}
-		if len(m.Data()) > 0 {
-			if err := yield(at.Sequence.Stream, m.Data()); err != nil {
+		if last != 0 && at.Sequence.Stream != last+1 {
+			return fmt.Errorf("%w: message %d of %s comes after message %d: want the ones between", journal.ErrDamaged,
+				at.Sequence.Stream, l, last)
+		}
+		last = at.Sequence.Stream
+		data, err := content(m.Data())
+		if err != nil {
+			return fmt.Errorf("message %d of %s: %w", last, l, err)
+		}
+		if len(data) > 0 {
+			batch, bytes = append(batch, journal.Message{Position: last, Data: data}), bytes+len(data)
+		}
+		if bytes >= readBytes || last >= l.last {
+			if err := yield(batch); err != nil || last >= l.last {
 				return err
 			}
-		}
-		if at.Sequence.Stream >= l.last {
-			return nil
+			batch, bytes = nil, 0
 		}
 	}
 }

@@ -103,6 +103,63 @@ func rawBytesPerSecond(b *testing.B) float64 {
 	return total / time.Since(began).Seconds()
 }
 
+// BenchmarkDurable commits 64 rollouts of 512 tokens, inserted in groups of 8, one commit after another, with each promise
+// and without a journal. Beside always it writes as many bytes to a file and syncs it: of-raw is the ratio of the rates.
+func BenchmarkDurable(b *testing.B) {
+	for _, mode := range []Sync{Always, Interval, Off, ""} {
+		b.Run("sync="+string(mode), func(b *testing.B) { benchmarkDurable(b, mode) })
+	}
+}
+
+func benchmarkDurable(b *testing.B, mode Sync) {
+	const each, tokens = 64, 512
+	random := rollout.Stream(1, "bench", 0)
+	var groups []rollout.Group
+	bytes := 0
+	for range each / 8 {
+		g := aGroup(random, 8, tokens, 0)
+		for _, r := range g.Rollouts {
+			r.RoutedExperts = nil
+			bytes += int(r.Bytes())
+		}
+		groups = append(groups, g)
+	}
+	table := newTable(b, replay.Options{Capacity: 8192})
+	commit, end := func() error { return nil }, func() error { return nil }
+	if mode != "" {
+		j := create(b, Options{Path: filepath.Join(b.TempDir(), "j"), Sync: mode}, table)
+		commit, end = func() error { return j.Commit(ctx) }, j.Close
+	}
+	raw, err := os.Create(filepath.Join(b.TempDir(), "raw"))
+	must(b, err)
+	defer raw.Close()
+	block, times := make([]byte, bytes), 0
+	var took, beside time.Duration
+	for b.Loop() {
+		began := time.Now()
+		for _, g := range groups {
+			_, err := table.Insert(ctx, g)
+			must(b, err)
+		}
+		must(b, commit())
+		took += time.Since(began)
+		if times++; mode == Always { // in turns, as disks have moods
+			began = time.Now()
+			_, err := raw.WriteAt(block, int64(times%2000*bytes))
+			must(b, err)
+			must(b, raw.Sync())
+			beside += time.Since(began)
+		}
+	}
+	must(b, end())
+	b.ReportMetric(float64(each*times)/took.Seconds(), "rollouts/s")
+	b.ReportMetric(float64(bytes*times)/took.Seconds()/1e6, "MB/s")
+	if mode == Always {
+		b.ReportMetric(float64(bytes*times)/beside.Seconds()/1e6, "raw-MB/s")
+		b.ReportMetric(beside.Seconds()/took.Seconds(), "of-raw")
+	}
+}
+
 // BenchmarkOpen reads 100,000 rollouts of 1,000 tokens back.
 func BenchmarkOpen(b *testing.B) {
 	const n = 100_000

@@ -34,7 +34,7 @@ func TestAcknowledgedDataSurvivesKill(t *testing.T) {
 	for _, mode := range []Sync{Always, Off, Interval} {
 		for _, kind := range []string{"queue", "window"} {
 			t.Run(fmt.Sprintf("%s/%s", mode, kind), func(t *testing.T) {
-				o := in(t)
+				o := onDisk(t)
 				must(t, create(t, o, newTable(t, childKind(kind))).Close())
 				p, random := newPromises(), rollout.Stream(uint64(time.Now().UnixNano()), "crash", 0)
 				for life := range max(1, crashes(t)/6) {
@@ -108,7 +108,7 @@ func recoverChild(t *testing.T, o Options, mode Sync, kind string, p *promises) 
 
 // On a full disk nothing more is acknowledged, and everything acknowledged before is there.
 func TestAFullDiskStopsAcknowledgements(t *testing.T) {
-	o := in(t)
+	o := onDisk(t)
 	must(t, create(t, o, newTable(t, childKind("window"))).Close())
 	p := newPromises()
 	cmd := childCommand(o.Path, Always, "window", "full", 0)
@@ -124,35 +124,6 @@ func TestAFullDiskStopsAcknowledgements(t *testing.T) {
 		p.hear(t, string(line))
 	}
 	recoverChild(t, o, Always, "window", p)
-}
-
-// Truncating the file of an open journal causes an error, and does not end the process.
-func TestTruncatingTheOpenFileIsAnError(t *testing.T) {
-	o := in(t)
-	table, random := newTable(t, replay.Options{Capacity: 200}), rollout.Stream(1, "test", 0)
-	j := create(t, o, table)
-	insert := func() error {
-		_, err := table.Insert(ctx, aGroup(random, 8, 500, 0))
-		must(t, err)
-		return j.Commit(ctx)
-	}
-	for range 40 {
-		must(t, insert())
-	}
-	must(t, os.Truncate(o.Path, 3*4096))
-	var err error
-	for i := 0; i < 100 && err == nil; i++ {
-		err = insert()
-	}
-	if err == nil {
-		t.Fatal("insertions went on into a file that was cut short")
-	}
-	if again := insert(); again == nil || again.Error() != err.Error() || j.Stats().Err == nil {
-		t.Errorf("after %v a commit gave %v", err, again)
-	}
-	if closing := j.Close(); closing == nil {
-		t.Error("closing it gave no error")
-	}
 }
 
 // A child is a process that inserts under load and is killed. It prints each promise with one write: "acked B I N" once
@@ -346,31 +317,4 @@ func same(a, b *rollout.Rollout) bool {
 	x, _ := a.MarshalBinary()
 	y, _ := b.MarshalBinary()
 	return string(x) == string(y)
-}
-
-// Monitoring calls Stats whatever became of the file: reading the map of a truncated file would end the process.
-func TestStatsDoNotReadATruncatedFile(t *testing.T) {
-	o := in(t)
-	table := newTable(t, replay.Options{})
-	j := create(t, o, table)
-	before := j.Stats()
-	if before.FileBytes == 0 || before.FreeBytes <= 0 || before.FreeBytes >= before.FileBytes {
-		t.Errorf("%d of %d bytes are free", before.FreeBytes, before.FileBytes)
-	}
-	must(t, os.Truncate(o.Path, 0))
-	if st := j.Stats(); st.FileBytes != 0 || st.Err != nil {
-		t.Errorf("cut short, and not known to be: %+v", st)
-	}
-	if err := table.Advance(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Flush(ctx); err == nil {
-		t.Error("a file that was cut short is written as if nothing were")
-	}
-	if st := j.Stats(); st.Err == nil {
-		t.Error("the statistics tell of no error")
-	}
-	if err := j.Close(); err == nil {
-		t.Error("closing tells of no error")
-	}
 }

@@ -5,370 +5,350 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"maps"
-	"math/rand/v2"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/reprise-rl/reprise/internal/disk/disktest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// sample returns a small journal with pages of every kind: branches and leaves of each bucket, free pages, two meta
-// pages. ever is every rollout that was in it. Seeds differ in the order of the pages.
-func sample(t testing.TB, seed uint64) (file []byte, kind replay.Options, ever map[rollout.ID]replay.Stored) {
+// Of segments: the bytes of a header, and of a frame's.
+const (
+	segmentHeader = 24
+	frameHeader   = 40
+)
+
+// frame is a frame of an intact segment.
+type frame struct {
+	offset   int
+	position uint64
+	message  []byte
+}
+
+func (f frame) end() int { return f.offset + frameHeader + len(f.message) }
+
+func framesOf(b []byte) (list []frame) {
+	for at := segmentHeader; at < len(b); {
+		end := at + frameHeader + int(binary.LittleEndian.Uint32(b[at:]))
+		list = append(list, frame{at, binary.LittleEndian.Uint64(b[at+16:]), b[at+frameHeader : end]})
+		at = end
+	}
+	return list
+}
+
+// sample returns a small journal of several segments that was closed, and what its table was. ever is every rollout that
+// was in it.
+func sample(t testing.TB, kind replay.Options, groups int) (o Options, want string, ever map[rollout.ID]replay.Stored) {
 	t.Helper()
-	o := in(t)
-	o.Sync, o.Interval = Off, time.Hour // transactions do not hang on the clock
-	kind = replay.Options{Capacity: 400}
-	u := newUser(t, kind, seed)
+	o = in(t)
+	o.Sync, o.segment = Always, 1500
+	u := newUser(t, kind, 5)
 	j := create(t, o, u.table)
 	ever = make(map[rollout.ID]replay.Stored)
-	for range 260 {
+	for range groups {
 		u.insert()
 		for _, h := range u.table.Inspect().Held() {
 			ever[h.ID] = storedOf(h)
 		}
-		if u.random.IntN(4) == 0 {
-			if _, err := u.table.Sample(ctx, rollout.Request{Size: 3}); err != nil &&
-				!errors.Is(err, rollout.ErrStarved) {
-				t.Fatal(err)
-			}
-		}
-		if u.random.IntN(20) == 0 {
-			must(t, j.Commit(ctx))
-		}
-	}
-	_, err := u.table.Sample(ctx, rollout.Request{Size: 400})
-	must(t, err)
-	must(t, j.Close())
-	file = fileOf(t, o.Path)
-	report := verifyBytes(t, file)
-	if !report.Whole() || report.Rollouts != 400 || report.Uses < 300 {
-		t.Fatalf("a journal just written: %s", report)
-	}
-	return file, kind, ever
-}
-
-// fileOf returns the pages of a file that were ever in use, without the part that it has grown by in advance.
-func fileOf(t testing.TB, path string) []byte {
-	t.Helper()
-	file, err := os.ReadFile(path)
-	must(t, err)
-	report := verifyBytes(t, file)
-	return file[:int(report.Pages)*report.PageSize]
-}
-
-func verifyBytes(t testing.TB, file []byte) *Report {
-	t.Helper()
-	_, _, report := examineBytes(bytes.NewReader(file), int64(len(file)), false)
-	return report
-}
-
-// facts returns a hash of each record, by name.
-func facts(t testing.TB, c *content) map[string]uint64 {
-	t.Helper()
-	m := make(map[string]uint64)
-	if c == nil {
-		return m
-	}
-	for _, k := range c.rollouts {
-		b, err := appendStored(nil, &k)
+		_, err := u.table.Sample(ctx, rollout.Request{Size: 1})
 		must(t, err)
-		m[fmt.Sprint("rollout ", k.ID)] = maphash.Bytes(fixed, b[useLength:]) // the use that counts is the last, below
-		m[fmt.Sprint("use ", k.ID)] = maphash.Bytes(fixed, b[:useLength])
+		must(t, j.Commit(ctx))
 	}
-	for _, q := range c.requests {
-		m[fmt.Sprint("request ", q.number)] = maphash.Bytes(fixed, appendRequest(nil, &q.Insertion))
-	}
-	for key, payload := range c.state {
-		m["state "+key] = maphash.Bytes(fixed, payload)
-	}
-	return m
+	must(t, j.Close())
+	return o, describe(t, u.table), ever
 }
 
-var fixed = maphash.MakeSeed()
-
-// Whatever bits are flipped, bytes lost or sectors cleared, either damage is reported or the content is unchanged. No
-// record counts as intact that was never written: a wrong branch can at worst lead to rollouts that had been removed.
+// Whichever byte of a journal changes, it is refused with the segment named, or its table is what it was. Salvage keeps
+// all but what was in the frame, and nothing comes back that was never there.
 func TestNoDamageGoesUnnoticed(t *testing.T) {
-	for seed := range uint64(2) {
-		t.Run(fmt.Sprint("pages laid out by seed ", seed), func(t *testing.T) { noDamageGoesUnnoticed(t, seed) })
+	tests.OneGoroutine(t)
+	kind := replay.Options{Capacity: 12}
+	o, want, ever := sample(t, kind, 3)
+	whole := must2(verify(o.withDefaults()))(t)
+	if !whole.Whole() || whole.Segments < 3 || whole.Torn != 0 {
+		t.Fatalf("a journal just written: %s", whole)
 	}
-}
-
-func noDamageGoesUnnoticed(t *testing.T, seed uint64) {
-	file, _, ever := sample(t, seed)
-	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
-	want := facts(t, whole)
-	random := rollout.Stream(3, "damage", 0)
-	found, missed := 0, 0
-	check := func(what string, damaged []byte) {
-		t.Helper()
-		_, c, report := examineBytes(bytes.NewReader(damaged), int64(len(damaged)), true)
-		if report.Whole() {
-			missed++
-			if !maps.Equal(facts(t, c), want) {
-				t.Fatalf("%s went unnoticed: %s", what, report)
+	refused, recovered, total := 0, 0, 0
+	for _, path := range segmentsIn(t, o) {
+		for at := 0; at < len(simulated(o).Content(path)); at += tests.Count(1, 17) {
+			o := killed(o)
+			simulated(o).Content(path)[at] ^= 1 << (at % 8)
+			total++
+			report := must2(verify(o.withDefaults()))(t)
+			saved := killed(o)
+			j, table, _, err := Open(o, builder(kind, nil))
+			if err == nil {
+				must(t, j.Close())
+				if recovered++; describe(t, table) != want || !report.Whole() {
+					t.Fatalf("byte %d of %s went unnoticed: %s", at, path, report)
+				}
+				continue
 			}
-			return
-		}
-		found++
-		if c == nil {
-			return
-		}
-		got := facts(t, c)
-		for _, k := range c.rollouts {
-			key := fmt.Sprint("rollout ", k.ID)
-			if was, ok := want[key]; ok && was != got[key] || !ok && !sameStored(t, k, ever[k.ID]) {
-				t.Fatalf("%s: %s counts as whole, and is not what was written: %s", what, key, report)
+			if refused++; !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), filepath.Base(path)) ||
+				!strings.Contains(err.Error(), "reprise journal salvage "+o.Path) || report.Whole() {
+				t.Fatalf("byte %d of %s: %v\n%s", at, path, err, report)
 			}
-		}
-	}
-	for range 200 {
-		damaged := bytes.Clone(file)
-		what := damage(random, damaged)
-		check(what, damaged)
-	}
-	pages := len(file) / 4096
-	for p := range pages { // what a branch leads to first may be any other page: an older one of the same keys, too
-		if (page{pageID(p), file[p*4096:]}).flags() != branchPage {
-			continue
-		}
-		for to := range pages {
-			damaged := bytes.Clone(file)
-			binary.NativeEndian.PutUint64(damaged[p*4096+pageHeader+8:], uint64(to))
-			check(fmt.Sprintf("branch page %d leads to page %d first", p, to), damaged)
-		}
-	}
-	for p := range pages { // headers and the first elements of each page, where all is structure
-		for range 2 {
-			damaged := bytes.Clone(file)
-			at := p*4096 + random.IntN(96)
-			damaged[at] ^= 1 << random.IntN(8)
-			check(fmt.Sprintf("byte %d of page %d", at%4096, p), damaged)
-		}
-	}
-	for _, n := range []int{0, 1, 79, 80, 4095, 4096, 8191, 8192, 12288, len(file) / 2, len(file) - 4096,
-		len(file) - 1} {
-		_, _, report := examineBytes(bytes.NewReader(file[:n]), int64(n), false)
-		if report.Whole() {
-			t.Errorf("a file cut short to %d of %d bytes counts as whole", n, len(file))
-		}
-	}
-	t.Logf("%d damages were found, %d did no harm", found, missed)
-	if found < 200 {
-		t.Errorf("only %d damages were found", found)
-	}
-}
-
-// older reports whether the last transaction's meta page is damaged, so that a report is of the one before.
-func older(r *Report) bool {
-	return slices.ContainsFunc(r.Damage, func(d Damage) bool { return d.Bucket == "" && d.Page < 2 })
-}
-
-// stateLost reports whether the table's state may be lost. Without it the number of missing rollouts is unknown.
-func stateLost(r *Report) bool {
-	return older(r) || slices.ContainsFunc(r.Damage,
-		func(d Damage) bool { return d.Bucket == stateBucket || d.Bucket == "" })
-}
-
-// damage changes a few bits, a sector, or a stretch of bytes.
-func damage(r *rand.Rand, file []byte) string {
-	switch k := r.IntN(10); {
-	case k < 7:
-		var at []int
-		for range 1 + r.IntN(3) {
-			at = append(at, r.IntN(len(file)))
-			file[at[len(at)-1]] ^= 1 << r.IntN(8)
-		}
-		return fmt.Sprintf("bits of bytes %v", at)
-	case k < 8:
-		at := r.IntN(len(file)/512) * 512
-		clear(file[at : at+512])
-		return fmt.Sprintf("sector at %d cleared", at)
-	case k < 9:
-		from, to := r.IntN(len(file)/4096)*4096, r.IntN(len(file)/4096)*4096
-		copy(file[to:to+4096], bytes.Clone(file[from:from+4096]))
-		return fmt.Sprintf("page at %d written to %d", from, to)
-	default:
-		at, n := r.IntN(len(file)-100), r.IntN(100)
-		for i := range n {
-			file[at+i] = byte(r.Uint32())
-		}
-		return fmt.Sprintf("%d bytes at %d", n, at)
-	}
-}
-
-// bbolt must not fail on a file without reported damage: it opens and can be written to.
-func TestAFileThatVerifiesCanBeOpened(t *testing.T) {
-	file, kind, _ := sample(t, 5)
-	random := rollout.Stream(4, "damage", 0)
-	opened := 0
-	for i := range 100 {
-		damaged := bytes.Clone(file)
-		what := damage(random, damaged)
-		if !verifyBytes(t, damaged).Whole() {
-			continue
-		}
-		o := Options{Path: filepath.Join(t.TempDir(), fmt.Sprint(i)), Sync: Off}
-		must(t, os.WriteFile(o.Path, damaged, 0o600))
-		j, table, _, err := Open(o, builder(kind, nil))
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		random := rollout.Stream(uint64(i), "more", 0)
-		for range 10 {
-			_, err := table.Insert(ctx, aGroup(random, 8, 5, 0))
-			must(t, err)
-			must(t, j.Commit(ctx))
-		}
-		must(t, j.Close())
-		if report := must2(Verify(o.Path))(t); !report.Whole() {
-			t.Fatalf("%s, then written to: %s", what, report)
-		}
-		opened++
-	}
-	if opened < 8 {
-		t.Errorf("only %d files were opened", opened)
-	}
-}
-
-// A damaged journal is refused with the damage named. Salvage saves the rest, which opens and counts what is missing.
-func TestSalvageSavesTheRestOfADamagedJournal(t *testing.T) {
-	file, kind, ever := sample(t, 5)
-	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
-	want := facts(t, whole)
-	random := rollout.Stream(5, "damage", 0)
-	saved, partly := 0, 0
-	for i := range 40 {
-		folder := t.TempDir()
-		damaged := bytes.Clone(file)
-		what := damage(random, damaged)
-		if verifyBytes(t, damaged).Whole() {
-			continue
-		}
-		o, salvaged := Options{Path: filepath.Join(folder, "damaged"), Sync: Off},
-			Options{Path: filepath.Join(folder, "salvaged"), Sync: Off}
-		must(t, os.WriteFile(o.Path, damaged, 0o600))
-		_, _, _, err := Open(o, builder(kind, nil))
-		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "page ") ||
-			!strings.Contains(err.Error(), "reprise journal salvage "+o.Path) {
-			t.Fatalf("%s: opening it gave %v", what, err)
-		}
-		report, err := Salvage(o.Path, salvaged.Path)
-		if err != nil {
-			t.Fatalf("%d: %s: %v\n%s", i, what, err, report)
-		}
-		j, table, recovery := reopen(t, salvaged, kind)
-		balanced(t, table)
-		for _, h := range table.Inspect().Held() {
-			// it may have been removed, where pages that lead to others are damaged
-			if !sameStored(t, storedOf(h), ever[h.ID]) {
-				t.Fatalf("%s: rollout %d came back as %+v", what, h.ID, h)
+			if missing := whole.Messages - report.Messages; missing > 1 {
+				t.Fatalf("byte %d of %s costs %d messages", at, path, missing)
+			}
+			if total%4 == 0 {
+				salvaged(t, saved, kind, ever)
 			}
 		}
-		if recovery.Lost+table.ServiceView().Flow().Present != 400 && !stateLost(report) ||
-			table.ServiceView().Flow().Present < 300 {
-			t.Fatalf("%s: %d rollouts and %d lost of 400\n%s", what, table.ServiceView().Flow().Present,
-				recovery.Lost, report)
-		}
-		if recovery.Lost > 0 {
-			partly++
-		}
-		_, err = table.Insert(ctx, aGroup(random, 4, 4, 0))
-		must(t, err)
-		must(t, j.Close())
-		j, again, recovery := reopen(t, salvaged, kind) // by now a journal as any other
-		sameTables(t, table, again)
-		if recovery.Salvaged {
-			t.Fatal("it counts as salvaged for ever")
-		}
-		must(t, j.Close())
-		saved++
 	}
-	t.Logf("%d were saved, %d of them in part", saved, partly)
-	if saved < 15 || partly < 6 || len(want) == 0 {
-		t.Errorf("%d were saved, %d of them in part", saved, partly)
+	t.Logf("of %d changes %d were refused, %d changed nothing", total, refused, recovered)
+	if recovered > 2*frameHeader { // the last frame states that all is synced, and nothing says that of itself
+		t.Errorf("%d of %d changes are no damage", recovered, total)
 	}
 }
 
-// If the record of the definition is damaged, an older page still has it.
-func TestSalvageFindsTheDefinitionOnAnOlderPage(t *testing.T) {
-	file, kind, _ := sample(t, 5)
-	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
-	r, err := newReader(bytes.NewReader(file), int64(len(file)))
+// salvaged salvages a journal, checks what comes back, and that it is a journal as any other from then on.
+func salvaged(t *testing.T, o Options, kind replay.Options, ever map[rollout.ID]replay.Stored) (*replay.Table,
+	*Report, *Recovery) {
+	t.Helper()
+	report := must2(salvage(o.withDefaults(), "/data/saved"))(t)
+	o.Path, o.Sync = "/data/saved", Off
+	j, table, recovery := reopen(t, o, kind)
+	balanced(t, table)
+	for _, h := range table.Inspect().Held() {
+		if was, known := ever[h.ID]; !known || !sameStored(t, storedOf(h), was) {
+			t.Fatalf("rollout %d came back as %+v", h.ID, h)
+		}
+	}
+	if !recovery.Salvaged {
+		t.Fatal("it does not count as salvaged")
+	}
+	_, err := table.Insert(ctx, aGroup(rollout.Stream(1, "more", 0), 2, 4, 0))
 	must(t, err)
-	leaf := r.rootBuckets()[stateBucket].root
-	definition := whole.state[definitionKey]
-	at := bytes.Index(file[leaf*4096:], definition) + int(leaf)*4096
-	file[at+len(definition)/2] ^= 4
-	folder := t.TempDir()
-	from, to := filepath.Join(folder, "from"), filepath.Join(folder, "to")
-	must(t, os.WriteFile(from, file, 0o600))
-	report, err := Salvage(from, to)
-	if err != nil || report.Whole() {
-		t.Fatalf("%v\n%s", err, report)
-	}
-	j, table, recovery := reopen(t, Options{Path: to, Sync: Off}, kind)
-	if table.ServiceView().Flow().Present != 400 || recovery.Lost != 0 {
-		t.Errorf("%d rollouts came back, %d lost: only the definition was damaged", table.ServiceView().Flow().Present,
-			recovery.Lost)
+	must(t, j.Close())
+	j, again, second := reopen(t, o, kind)
+	if describe(t, again) != describe(t, table) || second.Salvaged {
+		t.Fatalf("opened again it is another table: %s", second)
 	}
 	must(t, j.Close())
+	return table, report, recovery
 }
 
-// Without the root page, or with the older of two meta pages, rollouts are found.
-func TestSalvageFindsRolloutsWithoutTheRoot(t *testing.T) {
-	file, kind, _ := sample(t, 5)
-	m, _, err := readMetas(bytes.NewReader(file), int64(len(file)))
-	must(t, err)
-	for what, harm := range map[string]func(b []byte){
-		"the root page": func(b []byte) { clear(b[int(m.root)*4096 : int(m.root+1)*4096]) },
-		"the later meta page": func(b []byte) {
-			if binary.NativeEndian.Uint64(b[16+48:]) == m.transaction {
-				clear(b[:4096])
-			} else {
-				clear(b[4096:8192])
+// Each kind of damage is named, and salvage keeps what it says.
+func TestDamageIsNamed(t *testing.T) {
+	kind := replay.Options{Capacity: 1000}
+	type files struct {
+		*disktest.Simulated
+		paths []string
+	}
+	frames := func(f files, i int) []frame { return framesOf(f.Content(f.paths[i])) }
+	for name, c := range map[string]struct {
+		harm func(f files)
+		want []string // of the error; none: it is no damage
+		lost int      // rollouts at least
+	}{
+		"a length that is too large": {func(f files) {
+			binary.LittleEndian.PutUint32(f.Content(f.paths[1])[frames(f, 1)[0].offset:], 1<<30)
+		}, []string{"cut 2, segment 000002", "offset 24, message 4: ", "message 4 is missing", "14 intact messages with 20 rollouts follow"}, 0},
+		"a length that is too small": {func(f files) {
+			binary.LittleEndian.PutUint32(f.Content(f.paths[1])[frames(f, 1)[0].offset:], 1)
+		}, []string{"cut 2, segment 000002", "offset 24, message 4: ", "message 4 is missing"}, 0},
+		"a sector of zeros": {func(f files) { clear(f.Content(f.paths[1])[512:1024]) },
+			[]string{"bytes are no message, and message", "intact messages with"}, 1},
+		"a segment that is missing": {func(f files) { must(t, f.Remove(f.paths[2])) },
+			[]string{"000004", "offset 24", "are missing"}, 1},
+		"the first segment is missing": {func(f files) { must(t, f.Remove(f.paths[0])) },
+			[]string{"000002", "cut 1, ", "message 1: ", "are missing"}, -1}, // with the definition
+		"a segment cut short": {func(f files) { f.SetContent(f.paths[1], f.Content(f.paths[1])[:700]) },
+			[]string{"000002", "the last", "bytes are no message, and message"}, 1},
+		"a segment cut short at a frame": {func(f files) {
+			f.SetContent(f.paths[1], f.Content(f.paths[1])[:frames(f, 1)[0].end()])
+		}, []string{"000003", "is missing"}, 0},
+		"an empty segment": {func(f files) { f.SetContent(f.paths[1], nil) }, []string{"000002", "are missing"}, 1},
+		"a segment twice": {func(f files) { f.SetContent(f.paths[2], slices.Clone(f.Content(f.paths[1]))) },
+			[]string{"000003", "it has a message that was there before", "are missing"}, 1},
+		"a segment twice, at the end": {func(f files) {
+			last, base := len(f.paths)-1, filepath.Base(f.paths[0])
+			f.SetContent(filepath.Join(filepath.Dir(f.paths[0]), fmt.Sprintf("%06d", last+2)+base[6:]),
+				slices.Clone(f.Content(f.paths[1])))
+		}, []string{"it has a message that was there before"}, 0},
+		"bytes between frames": {func(f files) {
+			b := f.Content(f.paths[1])
+			at := frames(f, 1)[0].end()
+			f.SetContent(f.paths[1], slices.Concat(b[:at], []byte("something"), b[at:]))
+		}, []string{"9 bytes are no message"}, 0},
+		"another format": {func(f files) { f.Content(f.paths[1])[15]++ },
+			[]string{"offset 0", `it begins with "reprise journal\x02"`}, 0},
+		"a segment of another journal": {func(f files) {
+			f.SetContent(filepath.Join(filepath.Dir(f.paths[0]), "000009-00000000000000ff.seg"), []byte("x"))
+		}, []string{"000009-00000000000000ff.seg", "it belongs to another journal"}, 0},
+		"the content of another journal": {func(f files) {
+			f.SetContent(f.paths[1], []byte("reprise journal\x0112345678 and so on"))
+		}, []string{"000002", "it belongs to the journal with id 3837363534333231"}, 1},
+		"no segments": {func(f files) {
+			for _, path := range f.paths {
+				must(t, f.Remove(path))
 			}
-		},
+		}, []string{"there are no segments"}, -1},
+		"zeros at the end": {func(f files) {
+			last := f.paths[len(f.paths)-1]
+			f.SetContent(last, append(f.Content(last), make([]byte, 5000)...))
+		}, nil, 0},
+		"an empty segment at the end": {func(f files) {
+			base := filepath.Base(f.paths[0])
+			f.SetContent(filepath.Join(filepath.Dir(f.paths[0]), fmt.Sprintf("%06d", len(f.paths)+1)+base[6:]), nil)
+		}, nil, 0},
+		"what states the end is gone": {func(f files) {
+			last := f.paths[len(f.paths)-1]
+			f.SetContent(last, f.Content(last)[:len(f.Content(last))-frameHeader])
+		}, nil, 0},
 	} {
-		damaged := bytes.Clone(file)
-		harm(damaged)
-		folder := t.TempDir()
-		from, to := filepath.Join(folder, "from"), filepath.Join(folder, "to")
-		must(t, os.WriteFile(from, damaged, 0o600))
-		report, err := Salvage(from, to)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", what, err, report)
-		}
-		j, table, _ := reopen(t, Options{Path: to, Sync: Off}, kind)
-		balanced(t, table)
-		if table.ServiceView().Flow().Present < 350 {
-			t.Errorf("%s lost: %d rollouts came back\n%s", what, table.ServiceView().Flow().Present, report)
-		}
-		must(t, j.Close())
+		t.Run(name, func(t *testing.T) {
+			o, want, ever := sample(t, kind, 8)
+			c.harm(files{simulated(o), segmentsIn(t, o)})
+			saved := killed(o)
+			j, table, _, err := Open(o, builder(kind, nil))
+			if len(c.want) == 0 {
+				if err != nil || describe(t, table) != want {
+					t.Fatalf("it is not as it was: %v", err)
+				}
+				must(t, j.Close())
+				return
+			}
+			for _, part := range c.want {
+				if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), part) {
+					t.Errorf("the error does not say %q: %v", part, err)
+				}
+			}
+			if c.lost < 0 {
+				if _, err := salvage(saved.withDefaults(), "/data/saved"); !errors.Is(err, ErrDamaged) {
+					t.Errorf("salvaging it gave %v", err)
+				}
+				return
+			}
+			_, report, recovery := salvaged(t, saved, kind, ever)
+			if recovery.Lost < c.lost || int(report.Lost.Rollouts) < recovery.Lost || recovery.Rollouts == 0 {
+				t.Errorf("%s\n%s", report, recovery)
+			}
+		})
 	}
 }
 
-func TestSalvageNeedsAMetaPage(t *testing.T) {
-	file, _, _ := sample(t, 5)
-	clear(file[:8192])
-	from := filepath.Join(t.TempDir(), "from")
-	must(t, os.WriteFile(from, file, 0o600))
-	if _, err := Salvage(from, from+".to"); !errors.Is(err, ErrDamaged) ||
-		!strings.Contains(err.Error(), "neither of its two meta pages") {
-		t.Errorf("salvaging it gave %v", err)
+// What was never synced may be lost in any order, and then the log ends before it: with a warning, and not as damage.
+func TestAHoleInWhatWasNotSyncedIsTheEnd(t *testing.T) {
+	kind := replay.Options{Capacity: 1000}
+	o := in(t)
+	o.Sync, o.segment = Interval, 2000
+	u := newUser(t, kind, 5)
+	j := create(t, o, u.table)
+	u.insert()
+	must(t, j.Flush(ctx))
+	var moments []string
+	for range 12 {
+		moments = append(moments, describe(t, u.table))
+		u.insert()
+		must(t, j.Commit(ctx))
+	}
+	lost := killed(o)
+	must(t, j.Close())
+	paths := segmentsIn(t, lost)
+	clear(simulated(lost).Content(paths[len(paths)/2])[segmentHeader:])
+	report := must2(verify(lost.withDefaults()))(t)
+	if !report.Whole() || report.Torn == 0 || report.Left == 0 {
+		t.Errorf("%s", report)
+	}
+	var logged bytes.Buffer
+	lost.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	j, table, recovery := reopen(t, lost, kind)
+	if !slices.Contains(moments, describe(t, table)) || recovery.Left != report.Left {
+		t.Errorf("the table is none that was: %s\n%s", recovery, report)
+	}
+	for _, part := range []string{"level=WARN", "before they were known to be on disk", "messages that can be read"} {
+		if !strings.Contains(logged.String(), part) {
+			t.Errorf("the log does not say %q: %s", part, &logged)
+		}
+	}
+	u.table = table
+	u.insert()
+	must(t, j.Close())
+	_, again, recovery := reopenAndClose(t, lost, kind) // what was left out is gone
+	if describe(t, again) != describe(t, table) || recovery.Torn != 0 {
+		t.Errorf("opened again: %s", recovery)
+	}
+}
+
+// Of a queue, what is consumed does not come back in place of what is lost, as far as the oldest go first.
+func TestSalvageDoesNotReviveConsumedRollouts(t *testing.T) {
+	o, kind := in(t), replay.Options{Capacity: 1000, Sampler: replay.FIFO}
+	u := newUser(t, kind, 1)
+	j := create(t, o, u.table)
+	for range 50 {
+		_, err := u.table.Insert(ctx, aGroup(u.random, 4, 20, 0))
+		must(t, err)
+	}
+	must(t, j.Commit(ctx))
+	_, err := u.table.Sample(ctx, rollout.Request{Size: 80})
+	must(t, err)
+	must(t, j.Commit(ctx))
+	must(t, u.table.Advance(ctx, 1))
+	must(t, j.Close())
+	path := segmentsIn(t, o)[0]
+	for _, f := range framesOf(simulated(o).Content(path)) {
+		p := must2(decodePiece(Message{Position: f.position, Data: f.message}, true))
+		if piece := p(t); len(piece.removals) == 80 {
+			simulated(o).Content(path)[f.end()-1] ^= 1
+			break
+		}
+	}
+	report := must2(salvage(o.withDefaults(), "/data/saved"))(t)
+	if report.Lost.Removals != 80 || report.Surplus != 80 || report.Rollouts != 120 ||
+		!strings.Contains(report.String(), "may have come back") {
+		t.Errorf("%s", report)
+	}
+	o.Path = "/data/saved"
+	_, again, recovery := reopenAndClose(t, o, kind)
+	if again.ServiceView().Flow().Present != 120 || recovery.Lost != 0 || again.Inspect().Held()[0].ID != 81 {
+		t.Errorf("%d rollouts came back, the first is %d: %s", again.ServiceView().Flow().Present,
+			again.Inspect().Held()[0].ID, recovery)
+	}
+}
+
+// A rollout in several messages of which one is lost is lost, and no other.
+func TestALostPartOfARolloutCostsTheRollout(t *testing.T) {
+	kind := replay.Options{Capacity: 100}
+	o := in(t)
+	table, random := newTable(t, kind), rollout.Stream(1, "large", 0)
+	j := create(t, o, table)
+	for _, tokens := range []int{10, 150_000, 10} {
+		_, err := table.Insert(ctx, rollout.Group{Rollouts: []*rollout.Rollout{aRollout(random, tokens, 0)}})
+		must(t, err)
+		must(t, j.Commit(ctx))
+	}
+	must(t, j.Close())
+	path := segmentsIn(t, o)[0]
+	cost := 0
+	for _, f := range framesOf(simulated(o).Content(path)) {
+		if len(f.message) < 100_000 {
+			continue
+		}
+		o := killed(o)
+		simulated(o).Content(path)[f.offset+1000] ^= 1
+		report := must2(salvage(o.withDefaults(), "/data/saved"))(t)
+		o.Path = "/data/saved"
+		_, again, recovery := reopenAndClose(t, o, kind)
+		if report.Lost.Rollouts != 1 || recovery.Lost != 1 || again.ServiceView().Flow().Present != 2 {
+			t.Errorf("message %d: %s\n%s", f.position, report, recovery)
+		}
+		cost++
+	}
+	if cost < 4 {
+		t.Errorf("the rollout was in %d messages", cost)
 	}
 }
 
 func TestSalvageCopiesAnIntactJournal(t *testing.T) {
-	o, kind := in(t), replay.Options{Capacity: 20}
+	o, kind := onDisk(t), replay.Options{Capacity: 20}
 	u := newUser(t, kind, 1)
 	j := create(t, o, u.table)
 	j.Attach("prompts", func() ([]byte, error) { return []byte("content"), nil })
@@ -378,11 +358,11 @@ func TestSalvageCopiesAnIntactJournal(t *testing.T) {
 	must(t, j.Close())
 	report, err := Salvage(o.Path, o.Path+".copy")
 	must(t, err)
-	if !report.Whole() || !strings.Contains(report.String(), "; whole") {
+	if !report.Whole() || !strings.Contains(report.String(), "; whole") || string(report.Definition) != "a definition" {
 		t.Errorf("%s", report)
 	}
 	if _, err := Salvage(o.Path, o.Path+".copy"); !errors.Is(err, os.ErrExist) {
-		t.Errorf("salvaging into a file that exists gave %v", err)
+		t.Errorf("salvaging into a journal that exists gave %v", err)
 	}
 	j, table, recovery := reopen(t, Options{Path: o.Path + ".copy"}, kind)
 	sameTables(t, u.released(), table)
@@ -392,184 +372,81 @@ func TestSalvageCopiesAnIntactJournal(t *testing.T) {
 	must(t, j.Close())
 }
 
-func TestOtherFilesAreRefused(t *testing.T) {
-	o := in(t)
-	for _, content := range []string{"", "hello", strings.Repeat("x", 100_000)} {
-		must(t, os.WriteFile(o.Path, []byte(content), 0o600))
-		if _, _, _, err := Open(o, builder(replay.Options{}, nil)); !errors.Is(err, ErrDamaged) ||
-			!strings.Contains(err.Error(), "this is no journal") {
-			t.Errorf("opening %d bytes gave %v", len(content), err)
-		}
-		if _, err := Salvage(o.Path, o.Path+".out"); !errors.Is(err, ErrDamaged) {
-			t.Errorf("salvaging %d bytes gave %v", len(content), err)
-		}
-	}
-	if _, err := Verify(filepath.Dir(o.Path)); err == nil || !strings.Contains(err.Error(), "no regular file") {
-		t.Errorf("verifying a folder gave %v", err)
-	}
-}
-
-// pagesOf returns the pages with given flags that a file's tree leads to.
-func pagesOf(t testing.TB, file []byte, flags uint16) (list []pageID) {
-	t.Helper()
-	r, _, report := examineBytes(bytes.NewReader(file), int64(len(file)), false)
-	if !report.Whole() {
-		t.Fatalf("%s", report)
-	}
-	for p := pageID(2); p < r.meta.high; p++ {
-		b := file[int(p)*report.PageSize:]
-		if r.used[p/64]&(1<<(p%64)) != 0 && pageID(binary.NativeEndian.Uint64(b)) == p &&
-			(page{p, b}).flags() == flags {
-			list = append(list, p)
+// A journal of an earlier build is a file.
+func TestAFileIsRefusedWithTheRemedy(t *testing.T) {
+	o := onDisk(t)
+	must(t, os.WriteFile(o.Path, []byte("hello"), 0o600))
+	_, _, _, opening := Open(o, builder(replay.Options{}, nil))
+	_, verifying := Verify(o.Path)
+	_, salvaging := Salvage(o.Path, o.Path+".out")
+	for _, err := range []error{opening, verifying, salvaging} {
+		if err == nil || !strings.Contains(err.Error(), o.Path) || !strings.Contains(err.Error(), "of an earlier build") ||
+			!strings.Contains(err.Error(), "import the table") {
+			t.Errorf("a file gave %v", err)
 		}
 	}
-	return list
-}
-
-// Lookups would fail, although every record is there.
-func TestSwappedChildrenOfABranchAreDetected(t *testing.T) {
-	file, _, _ := sample(t, 5)
-	branches := pagesOf(t, file, branchPage)
-	if len(branches) < 2 {
-		t.Fatalf("the sample has %d branches", len(branches))
-	}
-	for _, p := range branches {
-		damaged := bytes.Clone(file)
-		b := damaged[int(p)*4096+pageHeader:]
-		one, other := b[8:16], b[elementLength+8:elementLength+16]
-		kept := bytes.Clone(one)
-		copy(one, other)
-		copy(other, kept)
-		if report := verifyBytes(t, damaged); report.Whole() {
-			t.Errorf("page %d: %s", p, report)
-		}
-	}
-}
-
-// bbolt would free both pages, although one is in use.
-func TestOverlappingPagesAreDetected(t *testing.T) {
-	file, _, _ := sample(t, 5)
-	leaves := pagesOf(t, file, leafPage)
-	found := 0
-	for i, p := range leaves[:len(leaves)-1] {
-		if leaves[i+1] != p+1 {
-			continue
-		}
-		damaged := bytes.Clone(file)
-		binary.NativeEndian.PutUint32(damaged[int(p)*4096+12:], 1)
-		if report := verifyBytes(t, damaged); report.Whole() {
-			t.Errorf("page %d: %s", p, report)
-		}
-		found++
-	}
-	if found < 5 {
-		t.Errorf("only %d leaves have a neighbour", found)
-	}
-}
-
-// The state of the table tells how many rollouts it held.
-func TestSalvageDoesNotReviveConsumedRollouts(t *testing.T) {
-	o, kind := in(t), replay.Options{Capacity: 1000, Sampler: replay.FIFO}
-	u := newUser(t, kind, 1)
-	j := create(t, o, u.table)
-	for range 50 {
-		_, err := u.table.Insert(ctx, aGroup(u.random, 4, 200, 0))
-		must(t, err)
-	}
-	must(t, j.Commit(ctx))
-	_, err := u.table.Sample(ctx, rollout.Request{Size: 80})
-	must(t, err)
-	must(t, j.Close())
-	file := fileOf(t, o.Path)
-	for _, p := range pagesOf(t, file, branchPage) {
-		clear(file[int(p)*4096 : int(p+1)*4096])
-	}
-	from := filepath.Join(t.TempDir(), "from")
-	must(t, os.WriteFile(from, file, 0o600))
-	report, err := Salvage(from, from+".to")
-	must(t, err)
-	if report.Orphans == 0 {
-		t.Errorf("nothing was found beside the tree: %s", report)
-	}
-	_, again, recovery := reopenAndClose(t, Options{Path: from + ".to"}, kind)
-	if again.ServiceView().Flow().Present != 120 || recovery.Lost != 0 || again.Inspect().Held()[0].ID != 81 {
-		t.Errorf("%d rollouts came back, the first is %d: %s", again.ServiceView().Flow().Present,
-			again.Inspect().Held()[0].ID, recovery)
+	if _, err := Create(o, nil, newTable(t, replay.Options{})); !errors.Is(err, os.ErrExist) {
+		t.Errorf("creating a journal in its place gave %v", err)
 	}
 }
 
 // FuzzDamage changes bytes of a journal. An edit is a position (4 bytes) and a mask (1 byte). Either damage is
-// reported, or the content is unchanged.
+// reported, or the table is as of one of its moments.
 func FuzzDamage(f *testing.F) {
-	file, _, _ := sample(f, 5)
-	_, whole, _ := examineBytes(bytes.NewReader(file), int64(len(file)), true)
-	want := facts(f, whole)
-	for _, at := range []uint32{8, 16, 4096 + 70, 8192 + 10, 3 * 4096, uint32(whole.totals.Commit) * 4096} {
+	kind := replay.Options{Capacity: 12}
+	o, _, ever := sample(f, kind, 8)
+	for _, at := range []uint32{8, 24, 30, 60, 1500, 4000} {
 		f.Add(append(binary.LittleEndian.AppendUint32(nil, at), 1))
 	}
 	f.Fuzz(func(t *testing.T, edits []byte) {
-		damaged := bytes.Clone(file)
+		o := killed(o)
+		paths := segmentsIn(t, o)
 		for ; len(edits) >= 5; edits = edits[5:] {
-			damaged[int(binary.LittleEndian.Uint32(edits))%len(damaged)] ^= edits[4]
+			at := binary.LittleEndian.Uint32(edits)
+			b := simulated(o).Content(paths[int(at)%len(paths)])
+			b[int(at)/len(paths)%len(b)] ^= edits[4]
 		}
-		_, c, report := examineBytes(bytes.NewReader(damaged), int64(len(damaged)), true)
-		if report.Whole() && !maps.Equal(facts(t, c), want) {
-			t.Fatalf("unnoticed: %s", report)
+		report := must2(verify(o.withDefaults()))(t)
+		j, table, _, err := Open(o, builder(kind, nil))
+		if (err == nil) != report.Whole() || err != nil && !errors.Is(err, ErrDamaged) {
+			t.Fatalf("%v\n%s", err, report)
 		}
-	})
-}
-
-// FuzzFile reads and salvages arbitrary files.
-func FuzzFile(f *testing.F) {
-	o := in(f)
-	u := newUser(f, replay.Options{Capacity: 4}, 1)
-	j := create(f, o, u.table)
-	u.insert()
-	must(f, j.Close())
-	file := fileOf(f, o.Path)
-	f.Add(file)
-	f.Add(file[:8192])
-	f.Add([]byte(nil))
-	f.Fuzz(func(t *testing.T, file []byte) {
-		r, c, report := examineBytes(bytes.NewReader(file), int64(len(file)), true)
-		if c == nil {
-			if report.Whole() {
-				t.Fatal("what is no journal counts as whole")
+		if err != nil {
+			if _, err := salvage(o.withDefaults(), "/data/saved"); err != nil && report.Definition != nil {
+				t.Fatal(err)
 			}
 			return
 		}
-		if len(r.lost) > 0 {
-			r.adoptOrphans(c)
+		for _, h := range table.Inspect().Held() {
+			if !sameStored(t, storedOf(h), ever[h.ID]) {
+				t.Fatalf("rollout %d is not what was written", h.ID)
+			}
 		}
-		if _, err := c.batch(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, j.Close())
 	})
 }
 
-// FuzzRecord decodes arbitrary records.
-func FuzzRecord(f *testing.F) {
+// FuzzMessage decodes arbitrary messages.
+func FuzzMessage(f *testing.F) {
 	u := newUser(f, replay.Options{Capacity: 4}, 1)
 	u.table.JournalView().Track()
 	u.insert()
-	entries, err := encodeRollouts(newArena(), u.table.JournalView().Cut().Inserted, true)
-	must(f, err)
-	for _, en := range entries {
-		f.Add(en.key, en.record)
-	}
-	f.Fuzz(func(t *testing.T, key, record []byte) {
-		for _, bucket := range buckets() {
-			var c content
-			if _, err := c.decode(bucket, element{key: key, value: record}, true); err != nil {
-				continue
-			}
-			if len(c.rollouts) == 1 { // written again it is the same
-				again, err := encodeRollouts(newArena(), c.rollouts, true)
-				must(t, err)
-				if !bytes.Equal(again[0].key, key) || len(again[0].record) < headerLength {
-					t.Fatalf("%x became %x", key, again[0].key)
-				}
-			}
+	messages := must2(encodeRollouts(newArena(), u.table.JournalView().Cut().Inserted, true))(f)
+	(&head{flags: flagLast, number: 1}).put(messages[0].b)
+	f.Add(messages[0].b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := decodePiece(Message{Position: 1, Data: b}, true)
+		if err != nil || len(p.stored) == 0 || len(p.apart) > 0 {
+			return
+		}
+		again := must2(encodeRollouts(newArena(), p.stored, true))(t)
+		var stored []replay.Stored
+		for _, m := range again {
+			(&head{}).put(m.b)
+			stored = append(stored, must2(decodePiece(Message{Position: 1, Data: m.b}, true))(t).stored...)
+		}
+		if len(stored) != len(p.stored) {
+			t.Fatalf("%d rollouts became %d", len(p.stored), len(stored))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package journal
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -27,12 +29,13 @@ import (
 //
 // Nothing is synced: a segment may end within a record. An error of the disk costs the experts only, and is logged.
 type expertsFolder struct {
+	files    disk.Files
 	path     string
 	largest  int64 // bytes of a segment, about
 	log      *slog.Logger
 	segments []expertsSegment // the oldest first
 	bytes    int64            // of all segments
-	file     *os.File         // the last segment; nil: the next record begins another
+	file     disk.File        // the last segment; nil: the next record begins another
 }
 
 // expertsSegment is a file, named by the position in the log of its first record's cut.
@@ -42,6 +45,14 @@ type expertsSegment struct {
 }
 
 const expertsHeader = 24
+
+// newExpertsFolder returns the folder of the options, nil if there is none.
+func newExpertsFolder(o Options) *expertsFolder {
+	if o.Experts == "" {
+		return nil
+	}
+	return &expertsFolder{files: o.Disk, path: o.Experts, largest: o.slack / 8, log: o.Logger}
+}
 
 func withExperts(all []replay.Stored) (list []replay.Stored) {
 	for _, k := range all {
@@ -73,10 +84,10 @@ func (f *expertsFolder) append(position, cut uint64, list []replay.Stored) (err 
 		f.end()
 	}
 	if f.file == nil {
-		if err := os.MkdirAll(f.path, 0o700); err != nil {
+		if err := f.files.MakeFolder(f.path); err != nil {
 			return err
 		}
-		if f.file, err = os.OpenFile(f.name(position), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err != nil {
+		if f.file, err = f.files.Open(f.name(position), os.O_CREATE|os.O_WRONLY|os.O_TRUNC); err != nil {
 			return err
 		}
 		for n := len(f.segments) - 1; n >= 0 && f.segments[n].first >= position; n-- { // the log lost what this belonged to
@@ -85,8 +96,8 @@ func (f *expertsFolder) append(position, cut uint64, list []replay.Stored) (err 
 		}
 		f.segments = append(f.segments, expertsSegment{first: position})
 	}
-	w := bufio.NewWriterSize(f.file, 1<<18)
 	last := &f.segments[len(f.segments)-1]
+	w := bufio.NewWriterSize(io.NewOffsetWriter(f.file, last.bytes), 1<<18)
 	var record []byte
 	for _, k := range list {
 		experts := k.Rollout.RoutedExperts
@@ -123,7 +134,7 @@ func (f *expertsFolder) end() {
 // trim removes the segments that have only records before a position.
 func (f *expertsFolder) trim(before uint64) {
 	for len(f.segments) > 1 && f.segments[1].first <= before {
-		if err := os.Remove(f.name(f.segments[0].first)); err != nil {
+		if err := f.files.Remove(f.name(f.segments[0].first)); err != nil {
 			f.log.Warn("removing routed experts", "error", err)
 		}
 		f.bytes -= f.segments[0].bytes
@@ -133,13 +144,13 @@ func (f *expertsFolder) trim(before uint64) {
 
 // restore gives rollouts their experts, and takes those out of apart, which has the number of each rollout's cut.
 func (f *expertsFolder) restore(stored map[rollout.ID]replay.Stored, apart map[rollout.ID]uint64) {
-	files, err := os.ReadDir(f.path)
-	if err != nil && !os.IsNotExist(err) {
+	names, err := f.files.List(f.path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		f.log.Warn("reading routed experts", "error", err)
 	}
 	var found []rollout.ID
-	for _, file := range files { // in order of names, which is that of positions
-		first, err := strconv.ParseUint(file.Name(), 16, 64)
+	for _, name := range names { // in order, which is that of positions
+		first, err := strconv.ParseUint(name, 16, 64)
 		if err != nil {
 			continue // it is not ours
 		}
@@ -163,24 +174,24 @@ func (f *expertsFolder) restore(stored map[rollout.ID]replay.Stored, apart map[r
 
 // read yields the records of a segment up to the first that is not whole.
 func (f *expertsFolder) read(first uint64, yield func(uint64, rollout.ID, []uint16)) (bytes int64, err error) {
-	file, err := os.Open(f.name(first))
+	file, err := f.files.Open(f.name(first), os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
-	defer file.Close()
-	info, err := file.Stat()
+	defer file.Close() // it is only read
+	size, err := file.Size()
 	if err != nil {
 		return 0, err
 	}
-	r := bufio.NewReaderSize(file, 1<<18)
+	r := bufio.NewReaderSize(io.NewSectionReader(file, 0, size), 1<<18)
 	var record []byte
-	for bytes < info.Size() {
+	for bytes < size {
 		record = slices.Grow(record[:0], expertsHeader)[:expertsHeader]
 		if _, err := io.ReadFull(r, record); err != nil {
 			return bytes, err
 		}
 		n := int64(binary.LittleEndian.Uint32(record[16:]))
-		if n%2 != 0 || n > info.Size()-bytes-expertsHeader {
+		if n%2 != 0 || n > size-bytes-expertsHeader {
 			return bytes, fmt.Errorf("the record at %d has %d bytes of experts: the file ends before", bytes, n)
 		}
 		record = slices.Grow(record, int(n))[:expertsHeader+n]

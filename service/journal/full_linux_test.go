@@ -63,7 +63,7 @@ func fillAndFree(t *testing.T, folder string, mode Sync, kind replay.Options) {
 			if i == 10_000 {
 				t.Fatal("the disk is never full")
 			}
-			tokens += 100 // or the file's own free pages would do
+			tokens += 100
 			change()
 			if full = j.Flush(ctx); full == nil {
 				acknowledged = statsOf(table)
@@ -85,7 +85,7 @@ func fillAndFree(t *testing.T, folder string, mode Sync, kind replay.Options) {
 		}
 		crashed := o // as a crash now leaves it
 		crashed.Path = filepath.Join(t.TempDir(), "crashed.journal")
-		copyFiles(t, o.Path, crashed.Path)
+		must(t, os.CopyFS(crashed.Path, os.DirFS(o.Path)))
 		_, recovered, _ := reopenAndClose(t, crashed, kind)
 		balanced(t, recovered)
 		if s := statsOf(recovered); s.Inserted < acknowledged.Inserted || s.Acknowledged < acknowledged.Acknowledged {
@@ -108,7 +108,7 @@ func fillAndFree(t *testing.T, folder string, mode Sync, kind replay.Options) {
 	j, again, _ := reopen(t, o, kind)
 	sameTables(t, table, again)
 	must(t, j.Close())
-	must(t, Remove(o.Path))
+	must(t, Remove(o))
 }
 
 // Callers that ask again while the disk fills and empties are acknowledged in the end, and nothing of theirs is lost. A

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -82,8 +83,34 @@ func builder(o replay.Options, given *[]byte) func([]byte) (*replay.Table, error
 	}
 }
 
+// in returns options on a disk in memory; onDisk of one on the machine's.
 func in(t testing.TB) Options {
+	t.Helper()
+	d := new(disktest.Simulated)
+	must(t, d.MakeFolder("/data"))
+	return Options{Path: "/data/table.journal", Interval: time.Hour, Disk: d}
+}
+
+func onDisk(t testing.TB) Options {
 	return Options{Path: filepath.Join(t.TempDir(), "table.journal"), Interval: time.Hour}
+}
+
+// simulated is the disk of options that in returned.
+func simulated(o Options) *disktest.Simulated { return o.Disk.(*disktest.Simulated) }
+
+// killed returns options with what kill -9 would leave now.
+func killed(o Options) Options {
+	o.Disk = simulated(o).Clone()
+	return o
+}
+
+// segmentsIn returns the paths of a journal's segments, in order.
+func segmentsIn(t testing.TB, o Options) (paths []string) {
+	t.Helper()
+	for _, name := range must2(o.withDefaults().Disk.List(o.Path))(t) {
+		paths = append(paths, filepath.Join(o.Path, name))
+	}
+	return paths
 }
 
 func must(t testing.TB, err error) {

@@ -1,33 +1,30 @@
-// Package journal keeps the content of a table on disk, so that it survives a crash.
+// Package journal keeps the content of a table in a log, so that it survives a crash.
 //
 // The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table
-// (replay.JournalView.Cut): all changes since the cut before, as of one moment. Each cut is written in one transaction
-// of a bbolt file, so the file always holds the table as of one moment: rollouts, their uses and priorities, the
-// version, the batch ids of insertions, the statistics. Cuts are taken when somebody waits for one ([Journal.Commit],
-// [Journal.Flush]), and every [Options].Interval. Callers that wait at the same time share a cut. While a transaction
-// is synced, further cuts are encoded; they are then written together.
+// (replay.JournalView.Cut): all changes since the cut before, as of one moment. Each cut is appended to a [Log] whole or
+// not at all, so the log always holds the table as of one moment: rollouts, their uses and priorities, the version, the
+// batch ids of insertions, the statistics. Cuts are taken when somebody waits for one ([Journal.Commit],
+// [Journal.Flush]), and every [Options].Interval. Callers that wait at the same time share a cut. While the log is
+// synced, further cuts are encoded; they are then written together.
 //
-// [Sync] defines what an acknowledgement promises. [Create] begins a journal; [Open] recovers a table from one and
-// reports what it found. [Verify] reads a file page by page, checks every checksum, and names what is damaged;
-// [Journal.Scrub] does so while the journal works; [Salvage] writes what is intact into a new file.
+// [Sync] defines what an acknowledgement promises. [Create] begins a journal on disk; [Open] recovers a table from one
+// and reports what it found. [Verify] reads a journal through, checks every checksum, and names what is damaged;
+// [Journal.Scrub] does so while the journal works; [Salvage] writes what is intact into a new journal. [OpenIn] does what
+// Create and Open do in a log that several machines hold.
 //
-// # The file
+// # The log
 //
-// There is one bbolt file per table, with four buckets: "rollouts" by id, written once, with their uses and priorities
-// at that moment; "uses" by id, for rollouts in which those changed since; "requests", the remembered insertions, in
-// order; and "state": the table's definition and state, the number of records in each bucket, and attached blobs. Every
-// value is a record with a CRC-32C, because bbolt has none for its pages. A wrong branch page is detected by the order
-// of the keys, by pages used twice, or by those numbers.
-//
-// bbolt maps the file into memory and trusts it: a damaged file can end the process. So [Open] first reads the file
-// with a reader of this package, which trusts nothing, and refuses a damaged file.
+// A log is a sequence of messages. One kind is a folder of files (package segments), which knows what of it is on disk,
+// and is read past what is damaged. The other is a JetStream stream of package cluster. A cut is one or several messages
+// (cut.go). The log is trimmed at its front: what is still needed of the front comes again in a later cut (log.go).
+// Reading the log from its front gives the table (fold.go).
 //
 // # Promises
 //
 // Invariant 6: what Commit or Flush returned for is recovered, as [Sync] promises; uses and priorities may be older by
 // at most the interval. After a disk error nothing is acknowledged any more: the error is sticky. A full disk is the
-// exception: its transaction is rolled back and its cuts are kept in order, callers get [ErrNoSpace], and everything is
-// written once there is space. Invariant 11 is checked when a table is rebuilt. Space of removed rollouts is reused.
+// exception: what was written is taken back and the cuts are kept in order, callers get [ErrNoSpace], and everything is
+// written once there is space. Invariant 11 is checked when a table is rebuilt.
 //
 // A journal does not hold leased draws, which are released in a recovered table, or batches by request id.
 package journal
@@ -38,14 +35,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout/option"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 )
 
 // ErrClosed is returned for calls after [Journal.Close].
@@ -53,25 +51,23 @@ var ErrClosed = errors.New("journal is closed")
 
 // ErrNoSpace is returned while the disk is full. What the call waited for is kept in memory, and written once there is
 // space: call again.
-var ErrNoSpace = errors.New("the disk is full")
+var ErrNoSpace = segments.ErrNoSpace
 
 // Sync is what a journal promises of what it acknowledges.
 type Sync string
 
 // The promises.
 const (
-	// Always: what [Journal.Commit] returned for survives a crash of the process and a loss of power. Its transaction
-	// is followed by fdatasync twice: after its pages, and after the page that makes them the file's content.
+	// Always: what [Journal.Commit] returned for survives a crash of the process and a loss of power. One write for all
+	// that wait is followed by one fdatasync.
 	Always Sync = "always"
 
-	// Interval: what [Journal.Commit] returned for was given to the operating system, in a log beside the file. Every
-	// interval it is written in one transaction, synced as with Always. It survives the end of the process, kill -9
-	// included. A loss of power loses at most what came after the last transaction, and leaves the table as of a moment
-	// after that.
+	// Interval: what [Journal.Commit] returned for was given to the operating system. It survives the end of the process,
+	// kill -9 included. Every interval the log is synced. A loss of power loses at most what came after the last sync,
+	// and leaves the table as of a moment after that.
 	Interval Sync = "interval"
 
-	// Off: what [Journal.Commit] returned for was given to the operating system, without fdatasync. It survives the end
-	// of the process, kill -9 included. A loss of power may lose any of it, and may damage the file.
+	// Off: as Interval, but the log is synced by [Journal.Flush], at the end, and before it is trimmed only.
 	Off Sync = "off"
 )
 
@@ -87,46 +83,56 @@ const (
 
 // Options configure a journal. The zero value of every field but Path is its default.
 type Options struct {
-	Path        string        // of the file
+	Path        string        // of the folder
 	Sync        Sync          // "": DefaultSync
 	Interval    time.Duration // between cuts that nobody waits for: of uses, priorities, versions; 0: DefaultInterval
-	LockTimeout time.Duration // to wait for another process to close the file; 0: DefaultLockTimeout
+	LockTimeout time.Duration // to wait for another process to close the journal; 0: DefaultLockTimeout
 
-	// NoSpace is called, by the journal's goroutine, when a transaction finds the disk full, before it is tried once
-	// more: to make space. nil: nothing is done.
+	// NoSpace is called, by a goroutine of the journal, when a write finds the disk full, before it is tried once more: to
+	// make space. nil: nothing is done.
 	NoSpace func(error)
 
-	// Experts is a folder for the routed experts of rollouts, for a journal in a [Log]: they are some 30 times as large as
-	// all else of a rollout, and the log is written by several machines. They survive this process, not the loss of this
-	// machine. "": they are in the log.
+	// Experts is a folder for the routed experts of rollouts, for a journal in a [Log] of others: they are some 30 times
+	// as large as all else of a rollout, and the log is written by several machines. They survive this process, not the
+	// loss of this machine. "": they are in the log.
 	Experts string
 
 	Logger *slog.Logger // nil: nothing is logged
+	Disk   disk.Files   // nil: the operating system's
 
-	slack int64 // of a log, for tests; 0: slackBytes
+	slack   int64 // of the log, for tests; 0: slackBytes
+	segment int64 // of a full segment, for tests; 0: segments.FullBytes
 }
 
 func (o Options) withDefaults() Options {
-	if o.Sync == "" {
-		o.Sync = DefaultSync
-	}
-	if o.Interval == 0 {
-		o.Interval = DefaultInterval
-	}
-	if o.LockTimeout == 0 {
-		o.LockTimeout = DefaultLockTimeout
-	}
+	o.Sync = cmp.Or(o.Sync, DefaultSync)
+	o.Interval = cmp.Or(o.Interval, DefaultInterval)
+	o.LockTimeout = cmp.Or(o.LockTimeout, DefaultLockTimeout)
+	o.slack, o.segment = cmp.Or(o.slack, slackBytes), cmp.Or(o.segment, segments.FullBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Disk == nil {
+		o.Disk = disk.Machine()
+	}
 	return o
+}
+
+func (o Options) segments() segments.Options {
+	return segments.Options{Disk: o.Disk, Logger: o.Logger, LockTimeout: o.LockTimeout, FullBytes: o.segment}
+}
+
+// in returns the options of a journal in a log that others hold.
+func (o Options) in(l Log) Options {
+	o.Path, o.Sync = l.String(), Always
+	return o.withDefaults()
 }
 
 // Validate returns all problems, joined.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var p option.Problems
-	p.Check(o.Path != "", "path", `""`, "the file of the journal")
+	p.Check(o.Path != "", "path", `""`, "the folder of the journal")
 	p.Check(o.Sync == Always || o.Sync == Interval || o.Sync == Off, "sync", o.Sync, "always, interval or off")
 	p.Check(o.Interval > 0, "interval", o.Interval, "more than 0s")
 	p.Check(o.LockTimeout > 0, "lock_timeout", o.LockTimeout, "more than 0s")
@@ -137,6 +143,9 @@ func (o Options) Validate() error {
 type Journal struct {
 	options    Options
 	definition []byte
+	log        Log
+	files      *segments.Log // log, on disk; nil: others hold it
+	writer     *logWriter
 	arenas     sync.Pool // of *arena
 	counters   counters
 
@@ -144,24 +153,19 @@ type Journal struct {
 	waiting *round // callers that wait for the next cut; nil: none
 	blobs   []*blob
 	err     error // sticky
-	full    error // why the last transaction could not be written, which wraps ErrNoSpace; nil: it was
+	full    error // why the last cuts could not be written, which wraps ErrNoSpace; nil: they were
+	carry   carry // for the next cut
 	closing bool
 
 	wake    chan struct{} // wakes the goroutine that cuts; holds one
 	arrived chan struct{} // a caller began to wait for the disk; holds one
+	settle  chan struct{} // wakes the goroutine that syncs and trims; holds one
 	stop    chan struct{} // closed by Close
-	done    chan struct{} // closed when both goroutines have ended
+	done    chan struct{} // closed when all goroutines have ended
 	queue   queue
-	log     *cutLog    // with Interval, otherwise nil
-	shared  *sharedLog // in the place of store; nil: a file
-	carry   carry      // for the next cut; guarded by mu
 
 	table     atomic.Pointer[replay.Table] // changed by the goroutine that cuts
 	lastState []byte                       // the table's, of the last cut; only for the goroutine that cuts
-
-	file   sync.RWMutex // guards store, which a rewrite replaces
-	store  *store
-	broken atomic.Bool // bbolt panicked, and may hold its locks for ever
 }
 
 // round is the callers that wait for one cut.
@@ -169,7 +173,7 @@ type round struct {
 	done    chan struct{}
 	err     error
 	sync    bool          // one of them wants it on disk, whatever Options.Sync
-	rewrite *replay.Table // one of them wants the file rewritten from this table
+	rewrite *replay.Table // one of them wants the log to begin anew with this table
 }
 
 // finish wakes the callers. A nil round has none.
@@ -188,63 +192,66 @@ type blob struct {
 	saved bool
 }
 
-// Create begins a journal of a table. Its content so far is in the file when Create returns. [Open] gives the
-// definition back. Create refuses a file that exists. The table is tracked from now on and belongs to this journal
-// alone.
+// Create begins a journal of a table. Its content so far is on disk when Create returns. [Open] gives the definition
+// back. Create refuses a path that exists. The table is tracked from now on and belongs to this journal alone.
 func Create(o Options, definition []byte, t *replay.Table) (*Journal, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()
-	if _, err := os.Stat(o.Path); err == nil {
-		return nil, fmt.Errorf("creating the journal %s: %w: open it, or give another path", o.Path, os.ErrExist)
+	l, err := segments.Create(o.Path, o.segments())
+	var j *Journal
+	if err == nil {
+		j = newJournal(o, l, slices.Clone(definition), t)
+		err = l.MoveInPlace(j.writeAll(nil))
 	}
-	j := newJournal(o, definition, t)
-	t.JournalView().Track()
-	b, err := j.cut(nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("creating the journal %s: %w", o.Path, err)
 	}
-	if left, err := segmentsOf(o.Path); err != nil || len(left) > 0 {
-		return nil, cmp.Or(err, fmt.Errorf("creating the journal %s: %s is the log of a journal that was there: put "+
-			"that journal back, or remove its log", o.Path, left[0].path))
-	}
-	s, err := writeAnew(o.Path, definition, o.LockTimeout, b, false)
-	if err != nil {
-		return nil, err
-	}
-	return j, j.start(s)
+	j.start()
+	return j, nil
 }
 
-func newJournal(o Options, definition []byte, t *replay.Table) *Journal {
+func newJournal(o Options, l Log, definition []byte, t *replay.Table) *Journal {
 	j := &Journal{
-		options: o, definition: slices.Clone(definition), arenas: sync.Pool{New: func() any { return newArena() }},
-		wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1), stop: make(chan struct{}),
-		done: make(chan struct{}),
+		options: o, definition: definition, log: l, writer: newLogWriter(l, o),
+		arenas: sync.Pool{New: func() any { return newArena() }},
+		wake:   make(chan struct{}, 1), arrived: make(chan struct{}, 1), settle: make(chan struct{}, 1),
+		stop: make(chan struct{}), done: make(chan struct{}),
 	}
+	j.files, _ = l.(*segments.Log)
 	j.table.Store(t)
 	j.queue.changed.L = &j.queue.mu
 	return j
 }
 
-// start starts the two goroutines: one cuts and encodes, the other writes.
-func (j *Journal) start(s *store) error {
-	if j.options.Sync == Interval {
-		if err := s.beginLog(); err != nil {
-			return errors.Join(err, s.db.Close())
-		}
-		j.log = newCutLog(j.options.Path, s.position)
+// writeAll writes the whole table, with what others had attached, before the journal starts.
+func (j *Journal) writeAll(blobs map[string][]byte) error {
+	j.table.Load().JournalView().Track()
+	b, err := j.cut(nil)
+	if err != nil {
+		return err
 	}
-	j.store = s
-	j.counters.verified(nil)
-	var both sync.WaitGroup
+	for name, value := range blobs {
+		b.state = append(b.state, named{blobPrefix + name, value})
+	}
+	_, err = j.writer.write([]*batch{b}, true)
+	return err
+}
+
+// start starts the goroutines: one cuts and encodes, one writes, and one syncs what nobody waits for and trims the log.
+func (j *Journal) start() {
+	j.counters.verified()
+	var both, last sync.WaitGroup
 	both.Go(j.cutLoop)
 	both.Go(j.writeLoop)
+	last.Go(j.settleLoop)
 	go func() {
 		both.Wait()
+		close(j.settle)
+		last.Wait()
 		close(j.done)
 	}()
-	return nil
 }
 
 // Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. After a disk
@@ -255,8 +262,8 @@ func (j *Journal) Commit(ctx context.Context) error { return j.wait(ctx, false) 
 // [Options].Sync.
 func (j *Journal) Flush(ctx context.Context) error { return j.wait(ctx, true) }
 
-// Rewrite writes the file anew from a table that was restored or replaced. From now on the journal is that table's. A
-// crash leaves all of the old content or all of the new.
+// Rewrite writes the whole of a table that was restored or replaced. From now on the journal is that table's. A crash
+// leaves all of the old content or all of the new.
 func (j *Journal) Rewrite(t *replay.Table) error {
 	r, err := j.join(true, t)
 	if err != nil {
@@ -328,8 +335,13 @@ func (j *Journal) Err() error {
 	return j.err
 }
 
-// Full returns why the last transaction could not be written for lack of space, nil if it was written. The error wraps
-// [ErrNoSpace].
+func (j *Journal) isClosing() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.closing
+}
+
+// Full returns why the last cuts could not be written for lack of space, nil if they were. The error wraps [ErrNoSpace].
 func (j *Journal) Full() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -364,7 +376,7 @@ func (j *Journal) fail(err error) {
 	r.finish(err)
 }
 
-// Close flushes and closes the file. It returns the error that stopped the journal, if one did.
+// Close flushes and closes the journal. It returns the error that stopped it, if one did.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closing {
@@ -376,50 +388,42 @@ func (j *Journal) Close() error {
 	close(j.stop)
 	j.mu.Unlock()
 	<-j.done
-	j.file.Lock()
-	defer j.file.Unlock()
-	var err error
-	if j.store != nil && !j.broken.Load() {
-		err = j.store.db.Close()
+	err := j.Err()
+	if err == nil {
+		err = j.log.Sync() // to state that all is synced
 	}
-	j.store = nil
-	if j.log != nil {
-		j.log.endSegment()
+	if j.files != nil {
+		err = cmp.Or(err, j.files.Close())
 	}
-	if sticky := j.Err(); sticky != nil {
-		return sticky
-	}
-	if err != nil {
+	if err != nil && j.Err() == nil {
 		return fmt.Errorf("closing the journal %s: %w", j.options.Path, err)
 	}
-	return nil
+	return err
 }
 
 // Stats is the counts of a journal since it was opened.
 type Stats struct {
 	Path      string
 	Sync      Sync
-	Commits   uint64 // transactions
+	Commits   uint64 // writes, each of all cuts that waited
 	Rollouts  uint64 // written
 	Removals  uint64 // written
 	Uses      uint64 // written: changes of uses, priorities and marks
-	Bytes     uint64 // of records written
-	FileBytes int64  // of the file
-	FreeBytes int64  // of them, to be reused
+	Bytes     uint64 // of rollouts and uses written
+	LogBytes  int64  // of the log
 	Pending   int    // calls of Commit and Flush that wait
 	Writes    []Latency
-	WriteTime time.Duration // sum over all transactions
-	LastWrite time.Time     // end of the last transaction; zero before the first
+	WriteTime time.Duration // sum over all writes
 	Err       error         // that stopped the journal
 	Full      error         // see [Journal.Full]
-	Verified  time.Time     // when the whole file was last read and checked: by Open, Scrub, or as it was written
+	Verified  time.Time     // when the whole log was last read and checked: by Open, Scrub, or as it was written
 	Damage    []Damage      // what scrubs found, at most 1,000
 }
 
-// Latency counts transactions by duration, syncs included.
+// Latency counts writes by duration, syncs included.
 type Latency struct {
 	UpTo  time.Duration // 0: unbounded
-	Count uint64        // of transactions longer than the entry before
+	Count uint64        // of writes longer than the entry before
 }
 
 // Latencies double from 128 us to 8.4 s. The last is unbounded.
@@ -432,12 +436,8 @@ const (
 func (j *Journal) Stats() Stats {
 	st := j.counters.snapshot()
 	st.Path, st.Sync, st.Err, st.Full = j.options.Path, j.options.Sync, j.Err(), j.Full()
-	j.file.RLock()
-	defer j.file.RUnlock()
-	if j.store != nil {
-		st.FileBytes, st.FreeBytes = j.store.size()
-	} else if j.shared != nil {
-		st.FileBytes = j.shared.size.Load()
+	if st.LogBytes = j.writer.size.Load(); j.files != nil {
+		st.LogBytes = j.files.Size()
 	}
 	return st
 }
@@ -451,20 +451,19 @@ type counters struct {
 	counts [latencies]uint64
 }
 
-// add counts one transaction.
+// add counts one write.
 func (c *counters) add(batches []*batch, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := &c.stats
 	st.Commits++
 	for _, b := range batches {
-		st.Rollouts += uint64(len(b.rollouts) + len(b.all))
+		st.Rollouts += uint64(b.rollouts)
 		st.Removals += uint64(len(b.removed))
 		st.Uses += uint64(len(b.uses))
 		st.Bytes += uint64(b.bytes)
 	}
 	st.WriteTime += took
-	st.LastWrite = time.Now()
 	i := 0
 	for limit := minLatency; took > limit && i < latencies-1; limit *= 2 {
 		i++

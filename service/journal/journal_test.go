@@ -7,15 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.etcd.io/bbolt"
-
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -31,7 +29,7 @@ func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
 				u.step() // before there is a journal
 			}
 			j := create(t, o, u.table)
-			for life := range 3 {
+			for range 3 {
 				for range 30 + u.random.IntN(40) {
 					u.step()
 					if u.random.IntN(4) == 0 {
@@ -39,12 +37,10 @@ func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
 					}
 				}
 				must(t, j.Commit(ctx))
-				want, at := u.released(), fmt.Sprintf("%s.%d", o.Path, life)
-				backup(t, j, at)
-				leases := len(u.leases)
+				want, leases, at := u.released(), len(u.leases), killed(o)
 				u.step() // lost with the process
 				must(t, j.Close())
-				o.Path = at
+				o = at
 				var recovery *Recovery
 				j, u.table, recovery = reopen(t, o, u.o)
 				sameTables(t, want, u.table)
@@ -57,14 +53,6 @@ func TestRecoveryRestoresTheCommittedTable(t *testing.T) {
 			must(t, j.Close())
 		})
 	}
-}
-
-// backup copies the file as of the last transaction: what kill -9 would leave.
-func backup(t testing.TB, j *Journal, to string) {
-	t.Helper()
-	j.file.RLock()
-	defer j.file.RUnlock()
-	must(t, j.store.db.View(func(tx *bbolt.Tx) error { return tx.CopyFile(to, 0o600) }))
 }
 
 func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
@@ -89,7 +77,7 @@ func TestInsertionsAreRememberedAcrossAClose(t *testing.T) {
 	must(t, j.Close())
 }
 
-// What a queue consumed by request id is known after kill -9, in the transaction that removed the rollouts, and the
+// What a queue consumed by request id is known after kill -9, in the cut that removed the rollouts, and the
 // oldest is forgotten.
 func TestAttackConsumedRequestsAreRememberedAcrossACrash(t *testing.T) {
 	o, kind := in(t), replay.Options{Capacity: 8, Sampler: replay.FIFO, Shards: 8}
@@ -109,8 +97,7 @@ func TestAttackConsumedRequestsAreRememberedAcrossACrash(t *testing.T) {
 	_, err := table.Insert(ctx, aGroup(random, 1, 2, 0), aGroup(random, 1, 2, 0), aGroup(random, 1, 2, 0))
 	must(t, err)
 	must(t, j.Flush(ctx))
-	crashed := in(t)
-	backup(t, j, crashed.Path)
+	crashed := killed(o)
 	must(t, j.Close())
 	for _, at := range []Options{crashed, o} {
 		j, table, _ := reopen(t, at, kind)
@@ -121,25 +108,6 @@ func TestAttackConsumedRequestsAreRememberedAcrossACrash(t *testing.T) {
 			}
 		}
 		must(t, j.Close())
-	}
-}
-
-func TestInsertionsOfBeforeDigestsAreRead(t *testing.T) {
-	before := append([]byte{7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0}, "batch one"...)
-	var q replay.Insertion
-	err := decodeRequest(before, &q)
-	if err != nil || q != (replay.Insertion{BatchID: "batch one", First: 7, Count: 3}) {
-		t.Errorf("read %+v, %v", q, err)
-	}
-	if again := appendRequest(nil, &q); !slices.Equal(again, before) {
-		t.Errorf("written as %x, it was %x", again, before)
-	}
-	want := replay.Insertion{BatchID: "two", First: 1 << 40, Count: 5, Digest: 1<<63 | 1}
-	if err := decodeRequest(appendRequest(nil, &want), &q); err != nil || q != want {
-		t.Errorf("read %+v, %v", q, err)
-	}
-	if err := decodeRequest(appendRequest(nil, &want)[:19], &q); err == nil {
-		t.Error("half a digest was read")
 	}
 }
 
@@ -255,13 +223,13 @@ func TestNothingIsWrittenWithoutChanges(t *testing.T) {
 	}
 	must(t, j.Flush(ctx))
 	if n := j.Stats().Commits; n != 1 {
-		t.Errorf("one change took %d transactions", n)
+		t.Errorf("one change took %d writes", n)
 	}
 	must(t, j.Close())
 }
 
 func TestAJournalHasOneProcessAtATime(t *testing.T) {
-	o, kind := in(t), replay.Options{Capacity: 8}
+	o, kind := onDisk(t), replay.Options{Capacity: 8}
 	o.LockTimeout = 50 * time.Millisecond
 	j := create(t, o, newTable(t, kind))
 	if _, _, _, err := Open(o, builder(kind, nil)); err == nil ||
@@ -286,7 +254,7 @@ func TestAJournalHasOneProcessAtATime(t *testing.T) {
 }
 
 func TestOpenDoesNotCreateAJournal(t *testing.T) {
-	o := in(t)
+	o := onDisk(t)
 	if _, _, _, err := Open(o, builder(replay.Options{}, nil)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("opening it gave %v", err)
 	}
@@ -314,34 +282,33 @@ func TestValidateReportsEveryProblem(t *testing.T) {
 	}
 }
 
-// The file of a table that was filled many times over stays near the size of its content.
-func TestSpaceIsReused(t *testing.T) {
-	o := in(t)
-	o.Sync = Off
-	const capacity, tokens = 200, 1000
-	table, random := newTable(t, replay.Options{Capacity: capacity}), rollout.Stream(1, "test", 0)
-	j := create(t, o, table)
-	content := int64(capacity) * aRollout(random, tokens, 0).Bytes()
-	for range 40 * capacity / 16 {
-		_, err := table.Insert(ctx, aGroup(random, 16, tokens/2+random.IntN(tokens), 0))
-		must(t, err)
-		must(t, j.Commit(ctx))
-		if size := j.Stats().FileBytes; size > 2*growth+4*content {
-			t.Fatalf("the file has %d bytes, its content %d", size, content)
+// The log of a table that was filled many times over stays near twice the size of its content.
+func TestTheLogIsTrimmed(t *testing.T) {
+	tests.Long(t)
+	for _, mode := range []Sync{Always, Interval, Off} {
+		o := in(t)
+		o.Sync, o.slack, o.segment = mode, 1<<20, 1<<18
+		const capacity, tokens = 200, 1000
+		table, random := newTable(t, replay.Options{Capacity: capacity}), rollout.Stream(1, "test", 0)
+		j := create(t, o, table)
+		content := int64(capacity) * aRollout(random, tokens, 0).Bytes()
+		for range 20 * capacity / 16 {
+			_, err := table.Insert(ctx, aGroup(random, 16, tokens/2+random.IntN(tokens), 0))
+			must(t, err)
+			must(t, j.Commit(ctx))
+			if size := j.Stats().LogBytes; size > 4*content+4*o.slack {
+				t.Fatalf("%s: the log has %d bytes, its content %d", mode, size, content)
+			}
 		}
-	}
-	must(t, j.Close())
-	report, err := Verify(o.Path)
-	must(t, err)
-	if !report.Whole() || report.Rollouts != capacity {
-		t.Errorf("%s", report)
-	}
-	if used := int64(report.Pages) * int64(report.PageSize); used > 4*content {
-		t.Errorf("%d bytes of pages were ever in use, for content of %d", used, content)
+		must(t, j.Close())
+		report := must2(verify(o.withDefaults()))(t)
+		if !report.Whole() || report.Rollouts != capacity || report.Segments < 3 {
+			t.Errorf("%s", report)
+		}
 	}
 }
 
-// Under load the file always holds the table as of one moment: every copy opens, its counts balance, and it has
+// Under load the log always holds the table as of one moment: every copy opens, its counts balance, and it has
 // everything that was committed before the copy began.
 func TestEveryCopyUnderLoadIsAConsistentTable(t *testing.T) {
 	o := in(t)
@@ -389,19 +356,16 @@ func TestEveryCopyUnderLoadIsAConsistentTable(t *testing.T) {
 			}
 		}
 	})
-	for i := range 12 {
+	for range 12 {
 		mu.Lock()
 		before := committed
 		mu.Unlock()
-		at := fmt.Sprintf("%s.%d", o.Path, i)
-		backup(t, j, at)
-		copied, again, recovery := reopen(t, Options{Path: at, Sync: Off}, kind)
+		copied, again, recovery := reopen(t, killed(o), kind)
 		balanced(t, again)
 		if last := rollout.ID(statsOf(again).Inserted); last < before {
 			t.Errorf("a copy knows of %d rollouts, %d were committed before: %s", last, before, recovery)
 		}
 		must(t, copied.Close())
-		must(t, os.Remove(at))
 	}
 	cancel()
 	work.Wait()
@@ -412,8 +376,8 @@ func TestEveryCopyUnderLoadIsAConsistentTable(t *testing.T) {
 	}
 }
 
-func TestConcurrentCommitsShareTransactions(t *testing.T) {
-	o := in(t)
+func TestConcurrentCommitsShareWrites(t *testing.T) {
+	o := onDisk(t)
 	table := newTable(t, replay.Options{Capacity: 100_000})
 	j := create(t, o, table)
 	const clients, each = 16, 20
@@ -433,8 +397,8 @@ func TestConcurrentCommitsShareTransactions(t *testing.T) {
 	}
 	work.Wait()
 	st := j.Stats()
-	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 || st.FileBytes == 0 ||
-		st.FreeBytes < st.FileBytes/2 || st.FreeBytes >= st.FileBytes || st.Pending != 0 || st.LastWrite.IsZero() {
+	if st.Commits >= clients*each || st.Rollouts != 2*clients*each || st.Bytes == 0 ||
+		st.LogBytes < int64(st.Bytes) || st.Pending != 0 {
 		t.Errorf("%d calls: %+v", clients*each, st)
 	}
 	var n uint64
@@ -442,7 +406,7 @@ func TestConcurrentCommitsShareTransactions(t *testing.T) {
 		n += l.Count
 	}
 	if n != st.Commits || st.WriteTime <= 0 {
-		t.Errorf("%d transactions took %v in all, their latencies count %d", st.Commits, st.WriteTime, n)
+		t.Errorf("%d writes took %v in all, their latencies count %d", st.Commits, st.WriteTime, n)
 	}
 	must(t, j.Close())
 }
@@ -493,10 +457,10 @@ func TestRewriteUnderLoadKeepsLaterChanges(t *testing.T) {
 	sameTables(t, table, again)
 }
 
-func TestATransactionWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
+func TestAWriteWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Path: filepath.Join(t.TempDir(), "j")}.withDefaults()
-		j := newJournal(o, nil, newTable(t, replay.Options{Capacity: 16}))
+		j := newJournal(o, new(memoryLog), nil, newTable(t, replay.Options{Capacity: 16}))
 		waited := func(waiting, company int64, meanwhile func()) time.Duration {
 			j.counters.waiting.Store(waiting)
 			began := time.Now()
@@ -529,31 +493,21 @@ func TestATransactionWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
 
 // Batches queued behind a rewrite are written too.
 func TestBatchesAroundARewriteAreWrittenInOrder(t *testing.T) {
-	o, kind := in(t), replay.Options{Capacity: 16}
-	u := newUser(t, kind, 1)
-	j := newJournal(o.withDefaults(), []byte("a definition"), u.table)
-	cut := func() *batch {
-		b, err := j.cut(nil)
-		must(t, err)
-		return b
-	}
-	u.table.JournalView().Track()
-	s, err := writeAnew(o.Path, j.definition, DefaultLockTimeout, cut(), false)
-	must(t, err)
-	j.store = s
+	kind := replay.Options{Capacity: 16}
+	u, log := newUser(t, kind, 1), new(memoryLog)
+	j := newJournal(Options{}.in(log), log, nil, u.table)
+	cut := func() *batch { return must2(j.cut(nil))(t) }
+	must(t, j.writeAll(nil))
 	u.insert()
 	before := cut()
 	u.table.JournalView().Track()
 	anew := cut()
 	u.insert()
 	after := cut()
-	wrote, err := j.write([]*batch{before, anew, after})
-	must(t, err)
-	if !wrote {
+	if wrote := must2(j.write([]*batch{before, anew, after}))(t); !wrote {
 		t.Error("nothing was written")
 	}
-	must(t, j.store.db.Close())
-	_, again, _ := reopenAndClose(t, o, kind)
+	_, again, _ := openIn(t, log, kind, Options{})
 	sameTables(t, u.table, again)
 }
 

@@ -1,360 +1,305 @@
 package journal
 
 import (
-	"cmp"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"hash/crc32"
-	"math"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"sync"
+	"sync/atomic"
 
-	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 )
 
-// With [Interval], cuts go into a log before callers are answered, and into the file once an interval. The log is
-// never synced: it is there for the time between two transactions. It consists of segments beside the file,
-// PATH.log-N, N being the number of the segment's first cut. A segment begins with logMagic and the file's log id, and
-// goes on with frames:
+// Log is an ordered log of messages: files of this machine, or what several machines keep. It gives back what it was
+// given, or an error: it has the checksums. A journal appends, trims and syncs from one goroutine each.
+type Log interface {
+	// Append appends messages of at most MessageBytes in order, and returns the position of the last. Positions ascend by
+	// one. With sync they are as safe as the log can make them when it returns. After an error some of the first may be
+	// in the log. An error that wraps [ErrNoSpace] may pass; after any other nothing must be appended any more.
+	Append(messages [][]byte, sync bool) (last uint64, err error)
+	// Sync makes everything as safe as the log can make it.
+	Sync() error
+	// Read yields every message in order, some at a time. They are valid until yield returns.
+	Read(yield func([]Message) error) error
+	// Trim removes the messages before a position, at once or later.
+	Trim(before uint64) error
+	// String names the log.
+	String() string
+}
+
+// Message is a message of a [Log] with its position.
+type Message = segments.Message
+
+// slackBytes is how much larger than twice its table a log may be. It is trimmed by an eighth of that at a time, about.
+const slackBytes = 64 << 20
+
+// streamBytes is how many bytes of rollouts of a whole table are encoded at a time.
+const streamBytes = 32 << 20
+
+// ledger is what a log has, as far as its writer must know it.
 //
-//	0  length of the payload, uint32
-//	4  CRC-32C (Castagnoli) of the log id, the length and the payload, uint32
-//	8  payload: the cut's number, then its changes; see appendBatch
-//
-// Cuts are numbered from 1 without gaps. The file's state says up to which number it has them (position), so a segment
-// may be read again, or come back after a loss of power that undid its removal.
-const (
-	logMagic    = "reprise log 1\n\x00\x00"
-	logHeader   = len(logMagic) + 8
-	frameHeader = 8
-	logInfix    = ".log-"
-)
-
-// position is up to where a file has the cuts of its log.
-type position struct {
-	log    uint64 // id, so that another file's segments are never applied; 0: the file has had no log
-	number uint64 // of the last cut in the file
+// A log is trimmed at its front, by sections. Rollouts of the first that are still in the table are carried: a later cut
+// has them again. A cut with flagWhole has all insertions and the whole state again.
+type ledger struct {
+	number   uint64 // of the last cut
+	tally    Tally  // of all cuts
+	sections []section
+	bytes    int64             // of all sections
+	whole    uint64            // position from which the log has all insertions and the whole state
+	state    map[string][]byte // the latest values
+	requests []replay.Insertion
+	saved    bool // parts may be missing, see flagSaved
 }
 
-func (p position) append(b []byte) []byte {
-	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, p.log), p.number)
+// section is a part of a log.
+type section struct {
+	first uint64 // position of its first message
+	bytes int64
+	ids   []rollout.ID // written in it; some have left the table since, or were carried
 }
 
-func (p *position) decode(b []byte) error {
-	if len(b) != 16 {
-		return fmt.Errorf("its payload has %d bytes: want 16", len(b))
+// cut is a cut in a log, or the part of it that was written or read so far.
+type cut struct {
+	number   uint64
+	flags    byte
+	keep     int     // insertions
+	next     uint32  // number of its next piece
+	tally    Tally   // before that
+	pieces   []piece // in the log
+	sealed   []piece // to follow them
+	after    Tally   // of those
+	requests []replay.Insertion
+	state    []named
+}
+
+// note records a cut that the log has whole, in sections of at least size bytes.
+func (l *ledger) note(c *cut, size int64) {
+	l.number, l.tally = c.number, c.tally
+	if c.flags&flagReset != 0 {
+		l.sections, l.bytes, l.saved = nil, 0, c.flags&flagSaved != 0
 	}
-	p.log, p.number = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
-	return nil
-}
-
-// cutLog is the log of an open journal. One goroutine appends to it, another removes what has reached the file.
-type cutLog struct {
-	path string // of the journal
-
-	mu       sync.Mutex
-	file     position
-	next     uint64   // number of the next cut
-	unlogged uint64   // number of the latest cut that is in no segment; until the file has it, none is logged
-	segment  *os.File // that is appended to; nil: the next cut begins one
-	segments []segment
-	buffer   []byte
-}
-
-type segment struct {
-	path string
-	last uint64 // number of its last cut
-}
-
-func newCutLog(path string, p position) *cutLog {
-	return &cutLog{path: path, file: p, next: p.number + 1}
-}
-
-// add numbers a cut and appends it, unless it is empty. It reports whether the cut would survive the end of the
-// process. After an error of the disk it would not, nor would those that follow, until a transaction has written them:
-// callers wait for that.
-func (l *cutLog) add(b *batch) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !b.empty() {
-		b.position = position{l.file.log, l.next}
-		l.next++
-		if b.rewrite || l.unlogged > l.file.number || l.append(b) != nil {
-			l.unlogged = b.position.number
-			l.endSegment()
+	if l.state == nil || c.flags&(flagReset|flagWhole) != 0 {
+		l.requests, l.state = nil, make(map[string][]byte)
+		for i := len(c.pieces) - 1; i >= 0 && (i == len(c.pieces)-1 || c.pieces[i].has.Rollouts == 0); i-- {
+			l.whole = c.pieces[i].position // the rollouts come first
 		}
 	}
-	return l.unlogged <= l.file.number
-}
-
-func (l *cutLog) append(b *batch) error {
-	l.buffer = l.buffer[:0]
-	if l.segment == nil {
-		path := l.path + logInfix + strconv.FormatUint(b.position.number, 10)
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		if err != nil {
-			return err
+	for i := range c.pieces {
+		p := &c.pieces[i]
+		if n := len(l.sections); n == 0 || l.sections[n-1].bytes >= size && p.flags&flagRest == 0 {
+			l.sections = append(l.sections, section{first: p.position})
 		}
-		l.segment, l.segments = f, append(l.segments, segment{path: path})
-		l.buffer = binary.LittleEndian.AppendUint64(append(l.buffer, logMagic...), l.file.log)
+		s := &l.sections[len(l.sections)-1]
+		s.bytes, s.ids, l.bytes = s.bytes+p.bytes, append(s.ids, p.ids...), l.bytes+p.bytes
 	}
-	buffer, err := appendFrame(l.buffer, b)
-	if err != nil {
-		return err
+	for _, en := range c.state {
+		l.state[en.key] = en.value
 	}
-	if cap(buffer) <= chunk {
-		l.buffer = buffer
-	}
-	if _, err := l.segment.Write(buffer); err != nil {
-		return err
-	}
-	l.segments[len(l.segments)-1].last = b.position.number
-	return nil
+	l.requests = append(l.requests, c.requests...)
+	l.requests = l.requests[max(0, len(l.requests)-c.keep):]
 }
 
-// endSegment closes the segment; the next cut begins one.
-func (l *cutLog) endSegment() {
-	if l.segment != nil {
-		l.segment.Close() //nolint:errcheck // nothing was promised that a close could break
-		l.segment = nil
-	}
+// carry asks the next cut for the rollouts of the oldest section.
+type carry struct {
+	ids  []rollout.ID
+	upTo uint64 // position of the section after it; 0: nothing is asked
 }
 
-// rotate is endSegment for the goroutine that writes the file, so that the segment can be removed after a transaction.
-func (l *cutLog) rotate() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.endSegment()
+// logWriter writes a journal's batches to its log. One goroutine uses it.
+type logWriter struct {
+	ledger
+	log     Log
+	slack   int64
+	size    atomic.Int64   // bytes of the log, for other goroutines
+	experts *expertsFolder // nil: routed experts are in the log
+	arena   *arena         // of whole tables
 }
 
-// discard removes the segments that a transaction has made superfluous.
-func (l *cutLog) discard(p position) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.file = p
-	for len(l.segments) > 0 && l.segments[0].last <= p.number && !(len(l.segments) == 1 && l.segment != nil) {
-		if err := os.Remove(l.segments[0].path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		l.segments = l.segments[1:]
-	}
-	return nil
+func newLogWriter(l Log, o Options) *logWriter {
+	return &logWriter{log: l, slack: o.slack, experts: newExpertsFolder(o), arena: newArena()}
 }
 
-// appendFrame appends a cut as a frame.
-func appendFrame(b []byte, cut *batch) ([]byte, error) {
-	from := len(b)
-	b = append(b, make([]byte, frameHeader)...)
-	b = appendBatch(b, cut)
-	n := len(b) - from - frameHeader
-	if n > math.MaxInt32 {
-		return nil, fmt.Errorf("a cut of %d bytes: want at most %d", n, math.MaxInt32)
-	}
-	binary.LittleEndian.PutUint32(b[from:], uint32(n))
-	binary.LittleEndian.PutUint32(b[from+4:], frameChecksum(cut.position.log, b[from:]))
-	return b, nil
-}
-
-func frameChecksum(log uint64, frame []byte) uint32 {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	sum := crc32.Update(0, table, binary.LittleEndian.AppendUint64(nil, log))
-	sum = crc32.Update(sum, table, frame[:4])
-	return crc32.Update(sum, table, frame[frameHeader:])
-}
-
-// appendBatch appends a cut's number, how many insertions are remembered, and its lists, each after its length.
-func appendBatch(b []byte, cut *batch) []byte {
-	b = binary.LittleEndian.AppendUint64(b, cut.position.number)
-	b = binary.AppendUvarint(b, uint64(cut.keep))
-	b = binary.AppendUvarint(b, uint64(len(cut.removed)))
-	for _, id := range cut.removed {
-		b = binary.AppendUvarint(b, uint64(id))
-	}
-	b = binary.AppendUvarint(b, uint64(len(cut.requests)))
-	for i := range cut.requests {
-		b = appendBytes(b, appendRequest(nil, &cut.requests[i]))
-	}
-	for _, list := range [][]entry{cut.rollouts, cut.uses, cut.state} {
-		b = binary.AppendUvarint(b, uint64(len(list)))
-		for _, en := range list {
-			b = appendBytes(appendBytes(b, en.key), en.record)
-		}
-	}
-	return b
-}
-
-func appendBytes(b, of []byte) []byte { return append(binary.AppendUvarint(b, uint64(len(of))), of...) }
-
-// frames decodes the frames of a segment that have the right log id and checksum, up to the first that has not: the end
-// of what reached the disk. Their records point into the segment. torn is how many bytes follow.
-func frames(b []byte, log uint64) (cuts []*batch, torn int) {
-	if len(b) < logHeader || string(b[:len(logMagic)]) != logMagic {
-		return nil, len(b)
-	}
-	b = b[logHeader:]
-	for len(b) >= frameHeader {
-		n := uint64(binary.LittleEndian.Uint32(b))
-		if n > uint64(len(b)-frameHeader) {
-			break
-		}
-		frame := b[:frameHeader+n]
-		cut := &batch{position: position{log: log}}
-		if binary.LittleEndian.Uint32(frame[4:]) != frameChecksum(log, frame) || !cut.decode(frame[frameHeader:]) {
-			break
-		}
-		cuts = append(cuts, cut)
-		b = b[len(frame):]
-	}
-	return cuts, len(b)
-}
-
-// decode is the inverse of appendBatch. It reports whether the payload is a cut.
-func (b *batch) decode(payload []byte) bool {
-	d := decoder{rest: payload}
-	if len(payload) < 8 {
-		return false
-	}
-	b.position.number, d.rest = binary.LittleEndian.Uint64(payload), payload[8:]
-	b.keep = int(d.number(1<<31 - 1))
-	b.removed = make([]rollout.ID, d.length())
-	for i := range b.removed {
-		b.removed[i] = rollout.ID(d.number(1<<64 - 1))
-	}
-	b.requests = make([]replay.Insertion, d.length())
-	for i := range b.requests {
-		if decodeRequest(d.bytes(), &b.requests[i]) != nil {
-			return false
-		}
-	}
-	for _, list := range []*[]entry{&b.rollouts, &b.uses, &b.state} {
-		*list = make([]entry, d.length())
-		for i := range *list {
-			(*list)[i] = entry{d.bytes(), d.bytes()}
-		}
-	}
-	return !d.failed && len(d.rest) == 0
-}
-
-// decoder reads numbers and byte strings. Once one is missing, the rest are empty.
-type decoder struct {
-	rest   []byte
-	failed bool
-}
-
-func (d *decoder) number(most uint64) uint64 {
-	x, n := binary.Uvarint(d.rest)
-	if n <= 0 || x > most {
-		d.rest, d.failed = nil, true
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return x
-}
-
-// length reads the length of a list or string, of which each element takes a byte at least.
-func (d *decoder) length() int { return int(d.number(uint64(len(d.rest)))) }
-
-func (d *decoder) bytes() []byte {
-	n := d.length()
-	if n > len(d.rest) {
-		n, d.failed = 0, true
-	}
-	b := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-// newLogID returns the id of a new log.
-func newLogID() uint64 {
-	var b [8]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails
-	return max(binary.LittleEndian.Uint64(b[:]), 1)
-}
-
-// segmentsOf returns the segments beside a journal, the oldest first.
-func segmentsOf(path string) ([]segment, error) {
-	files, err := os.ReadDir(filepath.Dir(path))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("looking for the log of the journal %s: %w", path, err)
-	}
-	var found []segment
-	for _, f := range files {
-		number, ok := strings.CutPrefix(f.Name(), filepath.Base(path)+logInfix)
-		if !ok {
+// write appends batches, and trims the log up to where its rollouts were carried. It reports whether there was anything
+// to write. Batches that an earlier call appended are left out. After an error it may be called again with the same ones
+// first.
+func (w *logWriter) write(batches []*batch, sync bool) (wrote bool, err error) {
+	var group []*batch
+	trim := uint64(0)
+	for _, b := range batches {
+		trim = max(trim, b.carried)
+		if b.inLog || b.empty() && w.whole >= b.carried {
 			continue
 		}
-		if first, err := strconv.ParseUint(number, 10, 64); err == nil {
-			found = append(found, segment{path + logInfix + number, first})
+		wrote = true
+		if b.rewrite || w.whole < b.carried {
+			if err := w.append(group, false); err != nil { // what it completes is known then
+				return true, err
+			}
+			group = nil
+			if err := w.complete(b); err != nil {
+				return true, err
+			}
 		}
+		group = append(group, b)
 	}
-	slices.SortFunc(found, func(a, b segment) int { return cmp.Compare(a.last, b.last) })
-	return found, nil
+	if err := w.append(group, sync); err != nil || trim == 0 {
+		return wrote, err
+	}
+	for len(w.sections) > 0 && w.sections[0].first < trim {
+		w.bytes -= w.sections[0].bytes
+		w.sections = w.sections[1:]
+	}
+	w.size.Store(w.bytes)
+	return wrote, w.trim(trim)
 }
 
-// pending reads the cuts that the file at a position does not have yet, in order, up to the first gap, and counts those
-// behind it. torn is how many bytes of the log cannot be read: written, but not synced, before a loss of power, or not
-// to their end.
-func pending(path string, at position) (cuts []*batch, skipped, torn int, err error) {
-	segments, err := segmentsOf(path)
-	if err != nil {
-		return nil, 0, 0, err
+// complete makes a batch one with all insertions and the whole state. The rollouts of a whole table are appended, some
+// at a time; if that fails the next call goes on where it ended.
+func (w *logWriter) complete(b *batch) error {
+	if b.flags&flagWhole != 0 { // by an earlier call
+		return nil
 	}
-	next := at.number + 1
-	for _, s := range segments {
-		b, err := os.ReadFile(s.path)
+	if !b.rewrite {
+		b.flags |= flagWhole
+		b.requests = append(slices.Clone(w.requests), b.requests...)
+		b.requests = b.requests[max(0, len(b.requests)-b.keep):]
+		for key, value := range w.state {
+			if !slices.ContainsFunc(b.state, func(en named) bool { return en.key == key }) {
+				b.state = append(b.state, named{key, value})
+			}
+		}
+		return nil
+	}
+	b.flags |= flagReset
+	if b.begun == nil {
+		b.begun = &cut{number: w.number + 1, flags: b.flags, keep: b.keep, tally: w.tally}
+		if err := w.repeatDefinition(b); err != nil {
+			return err
+		}
+	}
+	for len(b.all) > 0 {
+		n, bytes := 0, int64(0)
+		for n < len(b.all) && bytes < streamBytes {
+			bytes += b.all[n].Rollout.Bytes()
+			n++
+		}
+		messages, err := encodeRollouts(w.arena, b.all[:n], w.experts == nil)
 		if err != nil {
-			return nil, 0, 0, fmt.Errorf("reading the log of the journal %s: %w", path, err)
+			return err
 		}
-		if len(b) >= logHeader && string(b[:len(logMagic)]) == logMagic {
-			if id := binary.LittleEndian.Uint64(b[len(logMagic):]); id != at.log {
-				return nil, 0, 0, fmt.Errorf("reading %s: it is the log of another journal than %s: put that journal "+
-					"back in its place, or move the log away: what it holds is not in this journal", s.path, path)
-			}
+		if err := w.stream(b.begun, messages); err != nil {
+			return err
 		}
-		found, rest := frames(b, at.log)
-		torn += rest
-		for _, cut := range found {
-			switch {
-			case cut.position.number == next:
-				cuts = append(cuts, cut)
-				next++
-			case cut.position.number > next:
-				skipped++
-			}
-		}
+		b.all = b.all[n:]
 	}
-	return cuts, skipped, torn, nil
+	return nil
 }
 
-// removeLog removes the segments beside a journal, for good.
-func removeLog(path string) error {
-	segments, err := segmentsOf(path)
-	if err != nil || len(segments) == 0 {
+// repeatDefinition appends the table's definition alone. It comes again with the rest of the state: a journal of which
+// the only one is lost could not be salvaged.
+func (w *logWriter) repeatDefinition(b *batch) error {
+	i := slices.IndexFunc(b.state, func(en named) bool { return en.key == definitionKey })
+	if i < 0 {
+		return nil
+	}
+	var p packer
+	if err := p.addState(definitionKey, b.state[i].value); err != nil {
 		return err
 	}
-	for _, s := range segments {
-		if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("removing the log of the journal %s: %w", path, err)
-		}
-	}
-	return disk.SyncFolder(filepath.Dir(path))
+	return w.stream(b.begun, p.messages())
 }
 
-// Remove removes a journal that no process has open.
-func Remove(path string) error {
-	if err := removeLog(path); err != nil {
+// stream appends pieces of a cut that is not whole yet.
+func (w *logWriter) stream(c *cut, messages []message) error {
+	last, err := w.log.Append(c.seal(messages, false), false)
+	if err == nil {
+		c.add(last)
+	}
+	return err
+}
+
+// seal writes the headers of the next messages of a cut, in the place of those that could not be appended.
+func (c *cut) seal(messages []message, end bool) (data [][]byte) {
+	c.sealed, c.after = nil, c.tally
+	for i, m := range messages {
+		h := head{flags: c.flags | m.flags, piece: c.next + uint32(i), number: c.number, keep: c.keep, before: c.after}
+		if end && i == len(messages)-1 {
+			h.flags |= flagLast
+		}
+		h.put(m.b)
+		c.after.add(m.has)
+		c.sealed = append(c.sealed, piece{head: h, bytes: int64(len(m.b)), has: m.has, ids: m.ids})
+		data = append(data, m.b)
+	}
+	return data
+}
+
+// add notes that the log has what was sealed, up to a position.
+func (c *cut) add(last uint64) {
+	n := len(c.sealed)
+	for i := range c.sealed {
+		c.sealed[i].position = last - uint64(n-1-i)
+	}
+	c.next, c.pieces, c.tally = c.next+uint32(n), append(c.pieces, c.sealed...), c.after
+}
+
+// append appends batches, each a cut or the rest of one.
+func (w *logWriter) append(batches []*batch, sync bool) error {
+	var cuts []*cut
+	var all [][]byte
+	before := w.tally
+	for i, b := range batches {
+		c := b.begun
+		if c == nil {
+			c = &cut{number: w.number + uint64(i) + 1, flags: b.flags, keep: b.keep, tally: before}
+		}
+		rest, err := b.rest()
+		if err != nil {
+			return err
+		}
+		all = append(all, c.seal(slices.Concat(b.messages, rest), true)...)
+		c.requests, c.state, before = b.requests, b.state, c.after
+		cuts = append(cuts, c)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	last, err := w.log.Append(all, sync)
+	if err != nil {
 		return err
 	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("removing the journal: %w", err)
+	at := last - uint64(len(all))
+	for i, c := range cuts {
+		at += uint64(len(c.sealed))
+		c.add(at)
+		w.note(c, w.slack/8)
+		batches[i].inLog = true
+		if w.experts != nil {
+			w.experts.put(c.pieces[0].position, c.number, batches[i].apart)
+		}
+		if c.flags&flagReset != 0 {
+			err = w.trim(c.pieces[0].position)
+		}
 	}
-	return disk.SyncFolder(filepath.Dir(path))
+	w.size.Store(w.bytes)
+	return err
+}
+
+// trim removes what the log has before a position.
+func (w *logWriter) trim(before uint64) error {
+	if w.experts != nil {
+		w.experts.trim(before)
+	}
+	return w.log.Trim(before)
+}
+
+// next returns what the next cut is to carry: the log is trimmed while it is much larger than what the table holds.
+func (w *logWriter) next(present int64) carry {
+	total := w.bytes
+	if w.experts != nil {
+		total += w.experts.bytes
+	}
+	if len(w.sections) < 2 || total <= 2*present+w.slack {
+		return carry{}
+	}
+	return carry{ids: w.sections[0].ids, upTo: w.sections[1].first}
 }

@@ -3,331 +3,346 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// copyFiles copies a journal and its log, as a crash now would leave them.
-func copyFiles(t testing.TB, from, to string) {
+// memoryLog is a log in memory, which may fail in the middle of an Append.
+type memoryLog struct {
+	mu       sync.Mutex
+	first    uint64
+	messages [][]byte
+	trims    int
+	failAt   int // messages that Append takes before it fails once; 0: it does not
+	failure  error
+}
+
+func (l *memoryLog) Append(messages [][]byte, _ bool) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, m := range messages {
+		if l.failAt > 0 && i == l.failAt-1 {
+			l.failAt = 0
+			return 0, l.failure
+		}
+		if len(m) > MessageBytes {
+			return 0, fmt.Errorf("a message of %d bytes", len(m))
+		}
+		l.messages = append(l.messages, bytes.Clone(m))
+	}
+	return l.first + uint64(len(l.messages)), nil
+}
+
+func (l *memoryLog) Sync() error { return nil }
+
+func (l *memoryLog) Read(yield func([]Message) error) error {
+	for i, m := range l.messages {
+		if err := yield([]Message{{Position: l.first + uint64(i) + 1, Data: m}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *memoryLog) Trim(before uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before > l.first+1 {
+		l.messages = slices.Clone(l.messages[before-l.first-1:])
+		l.first = before - 1
+		l.trims++
+	}
+	return nil
+}
+
+func (l *memoryLog) String() string { return "a log in memory" }
+
+// copy is what another machine reads: the log as of now.
+func (l *memoryLog) copy() *memoryLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &memoryLog{first: l.first, messages: slices.Clone(l.messages)}
+}
+
+func (l *memoryLog) size() (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.messages {
+		n += int64(len(m))
+	}
+	return n
+}
+
+// createIn begins the journal of a table in an empty log.
+func createIn(t testing.TB, l Log, o Options, table *replay.Table) *Journal {
 	t.Helper()
-	for _, s := range append(must2(segmentsOf(from))(t), segment{path: from}) {
-		must(t, os.WriteFile(to+strings.TrimPrefix(s.path, from), must2(os.ReadFile(s.path))(t), 0o600))
+	j := newJournal(o.in(l), l, nil, table)
+	must(t, j.writeAll(nil))
+	j.start()
+	return j
+}
+
+func openIn(t testing.TB, l Log, kind replay.Options, o Options) (*Journal, *replay.Table, *Recovery) {
+	t.Helper()
+	j, table, recovery, err := OpenIn(l, o, func() (*replay.Table, error) { return replay.New(kind) })
+	must(t, err)
+	t.Cleanup(func() { must(t, j.Close()) })
+	return j, table, recovery
+}
+
+// For every sampler, retention and unit, a table is recovered from its log after random calls and several losses of its
+// owner, while the log is trimmed all the time.
+func TestALogRestoresTheCommittedTable(t *testing.T) {
+	for _, kind := range kinds() {
+		t.Run(fmt.Sprintf("%s,%s,%s", kind.Sampler, kind.Unit, kind.Retention), func(t *testing.T) {
+			o := Options{slack: 4 << 10, Experts: t.TempDir()}
+			u := newUser(t, kind, 7)
+			for range 10 {
+				u.step() // before there is a journal
+			}
+			log := new(memoryLog)
+			j := createIn(t, log, o, u.table)
+			trims := 0
+			for range tests.Count(4, 2) {
+				for range 60 + u.random.IntN(60) {
+					u.step()
+					if u.random.IntN(4) == 0 {
+						must(t, j.Commit(ctx))
+					}
+				}
+				must(t, j.Commit(ctx))
+				want, leases, left, experts := u.released(), len(u.leases), log.copy(), t.TempDir()
+				must(t, os.CopyFS(experts, os.DirFS(o.Experts)))
+				u.step() // lost with the owner
+				must(t, j.Close())
+				trims += log.trims
+				log, o.Experts = left, experts
+				var recovery *Recovery
+				j, u.table, recovery = openIn(t, log, u.o, o)
+				sameTables(t, want, u.table)
+				if recovery.Rollouts != want.ServiceView().Flow().Present || int(recovery.Returned) < leases {
+					t.Fatalf("recovery says %s, with %d leases, of %d rollouts", recovery, leases,
+						want.ServiceView().Flow().Present)
+				}
+				u.leases = nil
+			}
+			must(t, j.Close())
+			if trims == 0 {
+				t.Error("the log was never trimmed")
+			}
+		})
 	}
 }
 
-func openAgain(t *testing.T, o Options, kind replay.Options) (*replay.Table, *Recovery) {
-	t.Helper()
-	j, table, recovery := reopen(t, o, kind)
-	must(t, j.Close())
-	if left := must2(segmentsOf(o.Path))(t); len(left) > 0 {
-		t.Fatalf("a journal that was closed left %v", left)
-	}
-	return table, recovery
-}
-
-// logging creates a journal with a log, and a user of its table.
-func logging(t *testing.T, kind replay.Options) (Options, *user, *Journal) {
-	t.Helper()
-	o := in(t)
-	o.Sync = Interval
-	u := newUser(t, kind, 3)
-	return o, u, create(t, o, u.table)
-}
-
-// With interval a commit is in the log at once, and in the file when the interval is over. A table that is opened from
-// both is the one that was.
-func TestIntervalLogsAtOnceAndWritesLater(t *testing.T) {
-	for _, kind := range []replay.Options{{Capacity: 64}, {Sampler: replay.FIFO, Capacity: 4000}} {
-		o, u, j := logging(t, kind)
-		for range 40 {
-			u.step()
-			must(t, j.Commit(ctx))
-			if n := j.Stats().Commits; n != 0 {
-				t.Fatalf("%d transactions were written before the interval was over", n)
+// Routed experts are not in the log: another machine has the rollouts without them, and says so. Those of rollouts that
+// left the table are removed, and a torn file costs only what is torn.
+func TestRoutedExpertsStayOnTheirMachine(t *testing.T) {
+	kind, here := replay.Options{Capacity: 64}, t.TempDir()
+	o := Options{slack: 64 << 10, Experts: here}
+	table, random, log := newTable(t, kind), rollout.Stream(9, "test", 0), new(memoryLog)
+	j := createIn(t, log, o, table)
+	for range 500 {
+		g := aGroup(random, 2, 20, 0)
+		for _, r := range g.Rollouts {
+			r.RoutedExperts = make([]uint16, 200*len(r.Tokens))
+			for i := range r.RoutedExperts {
+				r.RoutedExperts[i] = uint16(random.Uint32())
 			}
 		}
-		if report := must2(Verify(copyOf(t, o.Path)))(t); !report.Whole() || report.Logged == 0 ||
-			!strings.Contains(report.String(), "later changes in its log") {
-			t.Errorf("verify says %s", report)
+		_, err := table.Insert(ctx, g)
+		must(t, err)
+		must(t, j.Commit(ctx))
+		size, present := j.writer.experts.bytes, table.ServiceView().Flow().Bytes
+		if files, err := os.ReadDir(here); err != nil || size > 3*present+64<<10 || len(files) > 1+int(size/(8<<10)) {
+			t.Fatalf("%d bytes of experts in %d files, with %d in the table: %v", size, len(files), present, err)
 		}
-		c := o
-		c.Path = copyOf(t, o.Path)
-		table, recovery := openAgain(t, c, kind)
-		sameTables(t, u.released(), table)
-		if recovery.Logged == 0 || recovery.Torn != 0 || !strings.Contains(recovery.String(), "came from its log") {
-			t.Errorf("recovered: %s", recovery)
+	}
+	must(t, j.Close())
+	if all := table.ServiceView().Flow().Bytes; log.size() > all {
+		t.Errorf("the log has %d bytes, the table %d", log.size(), all)
+	}
+	j, same, recovery := openIn(t, log, kind, o)
+	sameTables(t, table, same)
+	if recovery.WithoutExperts != 0 {
+		t.Error(recovery)
+	}
+	must(t, j.Close())
+
+	j, other, recovery := openIn(t, log.copy(), kind, Options{Experts: t.TempDir()})
+	if !strings.Contains(recovery.String(), "64 rollouts are without their routed_experts") {
+		t.Error(recovery)
+	}
+	must(t, j.Close())
+	for i, k := range other.Inspect().Held() {
+		want := *table.Inspect().Held()[i].Rollout
+		want.RoutedExperts = nil
+		if !reflect.DeepEqual(k.Rollout, &want) {
+			t.Fatalf("rollout %d is %+v, not %+v", k.ID, k.Rollout, &want)
 		}
-		must(t, j.Flush(ctx))
-		if left := must2(segmentsOf(o.Path))(t); len(left) > 0 {
-			t.Errorf("a flush left %v", left)
+	}
+
+	files, err := os.ReadDir(here)
+	must(t, err)
+	last := filepath.Join(here, files[len(files)-1].Name())
+	info, err := os.Stat(last)
+	must(t, err)
+	must(t, os.Truncate(last, info.Size()-1))
+	_, _, recovery = openIn(t, log, kind, o)
+	if recovery.WithoutExperts != 1 {
+		t.Errorf("with one record torn: %s", recovery)
+	}
+}
+
+// A log stays within twice its table and the slack, with what is remembered besides, although nothing is removed in
+// order with retention positive.
+func TestALogIsBounded(t *testing.T) {
+	for _, retention := range []replay.Retention{replay.KeepNewest, replay.KeepPositive} {
+		kind := replay.Options{Capacity: 64, Retention: retention}
+		if retention == replay.KeepPositive {
+			kind.PositiveFraction = 0.5
+		}
+		table, random, log := newTable(t, kind), rollout.Stream(3, "test", 0), new(memoryLog)
+		j := createIn(t, log, Options{slack: 16 << 10}, table)
+		for range 2_000 {
+			_, err := table.Insert(ctx, aGroup(random, 2, 20, 0))
+			must(t, err)
+			must(t, j.Commit(ctx))
+			if most := 3*table.ServiceView().Flow().Bytes + 64<<10; log.size() > most {
+				t.Fatalf("%s: the log has %d bytes, with %d in the table", retention, log.size(),
+					table.ServiceView().Flow().Bytes)
+			}
 		}
 		must(t, j.Close())
-		table, _ = openAgain(t, o, kind)
-		sameTables(t, u.released(), table)
+		_, again, _ := openIn(t, log, kind, Options{})
+		sameTables(t, table, again)
 	}
-
-	o := in(t)
-	o.Sync, o.Interval = Interval, time.Millisecond
-	u := newUser(t, replay.Options{Capacity: 16}, 4)
-	j := create(t, o, u.table)
-	u.insert()
-	deadline := time.Now().Add(10 * time.Second)
-	for j.Stats().Commits == 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("an interval passed and nothing was written")
-		}
-		time.Sleep(time.Millisecond)
-	}
-	must(t, j.Close())
 }
 
-func copyOf(t *testing.T, path string) string {
-	t.Helper()
-	to := filepath.Join(t.TempDir(), "copy.journal")
-	copyFiles(t, path, to)
-	return to
-}
-
-// However much of the log a loss of power takes, whichever segments it brings back, and wherever it tears them, the
-// table is one that was: as of the last transaction or of a commit after it.
-func TestATornLogIsCutOffWhereItTears(t *testing.T) {
-	kind := replay.Options{Capacity: 64}
-	o, u, j := logging(t, kind)
-	inserted := make(map[uint64]bool) // statistics of the moments since the last transaction
-	var stale []segment               // what a transaction removed
-	stored := make(map[string][]byte)
-	for i := range 60 {
-		if i == 30 {
-			stale = must2(segmentsOf(o.Path))(t)
-			for _, s := range stale {
-				stored[filepath.Base(s.path)] = must2(os.ReadFile(s.path))(t)
-			}
-			must(t, j.Flush(ctx))
-		}
-		u.insert()
-		must(t, j.Commit(ctx))
-		if i >= 29 {
-			inserted[statsOf(u.table).Inserted] = true
-		}
-	}
-	random := rollout.Stream(1, "torn", 0)
-	whole := 0
-	for range 60 {
-		path := copyOf(t, o.Path)
-		for _, s := range must2(segmentsOf(path))(t) {
-			b := must2(os.ReadFile(s.path))(t)
-			switch random.IntN(4) {
-			case 0:
-				b = b[:random.IntN(len(b)+1)]
-			case 1:
-				from := random.IntN(len(b)) / sector * sector
-				clear(b[from:min(from+sector, len(b))])
-			case 2:
-				b[random.IntN(len(b))] ^= 1 << random.IntN(8)
-			}
-			must(t, os.WriteFile(s.path, b, 0o600))
-		}
-		if random.IntN(2) == 0 {
-			for _, s := range stale {
-				name := strings.Replace(filepath.Base(s.path), filepath.Base(o.Path), filepath.Base(path), 1)
-				must(t, os.WriteFile(filepath.Join(filepath.Dir(path), name), stored[filepath.Base(s.path)], 0o600))
-			}
-		}
-		table, recovery := openAgain(t, Options{Path: path, Sync: Interval}, kind)
-		balanced(t, table)
-		n := statsOf(table).Inserted
-		if !inserted[n] {
-			t.Fatalf("the table has had %d rollouts, which it never had after a commit: %s", n, recovery)
-		}
-		if n == statsOf(u.table).Inserted {
-			whole++
-		} else if recovery.Torn == 0 && recovery.Skipped == 0 {
-			t.Errorf("changes are missing and nothing is said: %s", recovery)
-		}
-	}
-	if whole == 0 || whole == 60 {
-		t.Errorf("%d of 60 logs were whole", whole)
-	}
-	must(t, j.Close())
-}
-
-// A log beside a journal that it does not belong to is an error, by open, create, verify and salvage.
-func TestAForeignLogIsRefused(t *testing.T) {
-	kind := replay.Options{Capacity: 16}
-	o, u, j := logging(t, kind)
-	u.insert()
+func TestALargeCutTravelsInPieces(t *testing.T) {
+	kind := replay.Options{Capacity: 8}
+	table, random, log := newTable(t, kind), rollout.Stream(4, "test", 0), new(memoryLog)
+	j := createIn(t, log, Options{}, table)
+	g := aGroup(random, 4, 60_000, 0)
+	_, err := table.ServiceView().InsertOnce(ctx, "large", g)
+	must(t, err)
 	must(t, j.Commit(ctx))
-	other := Options{Path: filepath.Join(t.TempDir(), "other.journal"), Sync: Interval}
-	must(t, create(t, other, newTable(t, kind)).Close())
-	s := must2(segmentsOf(o.Path))(t)[0]
-	foreign := other.Path + logInfix + "1"
-	must(t, os.WriteFile(foreign, must2(os.ReadFile(s.path))(t), 0o600))
 	must(t, j.Close())
-	_, _, _, err := Open(other, builder(kind, nil))
-	report := must2(Verify(other.Path))(t)
-	if err == nil || !strings.Contains(err.Error(), foreign) || !strings.Contains(err.Error(), "another journal") ||
-		report.Whole() {
-		t.Errorf("open says %v, verify %s", err, report)
+	if n := len(log.messages); n < 6 {
+		t.Fatalf("%d messages", n)
 	}
-	if _, err := os.Stat(foreign); err != nil {
-		t.Errorf("the log is gone: %v", err)
+	_, again, _ := openIn(t, log.copy(), kind, Options{})
+	sameTables(t, table, again)
+
+	// Without its last piece the cut never happened, and what another owner writes comes after that.
+	log.messages = log.messages[:len(log.messages)-1]
+	j, other, recovery := openIn(t, log, kind, Options{})
+	if recovery.Rollouts != 0 {
+		t.Errorf("recovered %s of a cut without its end", recovery)
 	}
-	must(t, os.Remove(other.Path))
-	if _, err := Create(other, nil, newTable(t, kind)); err == nil || !strings.Contains(err.Error(), foreign) {
-		t.Errorf("create says %v", err)
+	_, err = other.ServiceView().InsertOnce(ctx, "large", g)
+	must(t, err)
+	must(t, j.Close())
+	_, again, _ = openIn(t, log, kind, Options{})
+	sameTables(t, other, again)
+}
+
+func TestAFullLogIsWrittenOnceThereIsSpace(t *testing.T) {
+	kind := replay.Options{Capacity: 8}
+	table, random, log := newTable(t, kind), rollout.Stream(5, "test", 0), new(memoryLog)
+	j := createIn(t, log, Options{}, table)
+	log.mu.Lock()
+	log.failAt, log.failure = 2, fmt.Errorf("the stores: %w", ErrNoSpace)
+	log.mu.Unlock()
+	_, err := table.ServiceView().InsertOnce(ctx, "a", aGroup(random, 4, 60_000, 0))
+	must(t, err)
+	if err := j.Commit(ctx); !errors.Is(err, ErrNoSpace) {
+		t.Fatalf("a commit into a full log: %v", err)
+	}
+	for errors.Is(j.Commit(ctx), ErrNoSpace) { // it is tried again after a pause
+	}
+	must(t, j.Err())
+	must(t, j.Close())
+	_, again, recovery := openIn(t, log, kind, Options{})
+	sameTables(t, table, again)
+	if recovery.Requests != 1 {
+		t.Errorf("%d insertions are remembered", recovery.Requests)
 	}
 }
 
-// What the log has is salvaged with a damaged file.
-func TestSalvageTakesTheLog(t *testing.T) {
-	kind := replay.Options{Capacity: 1000}
-	o, u, j := logging(t, kind)
-	for range 20 {
-		u.insert()
-	}
-	must(t, j.Flush(ctx))
-	before := u.table.ServiceView().Flow().Present
-	for range 5 {
-		u.insert()
-	}
+func TestARestoreReplacesTheLog(t *testing.T) {
+	kind := replay.Options{Capacity: 8}
+	table, random, log := newTable(t, kind), rollout.Stream(6, "test", 0), new(memoryLog)
+	j := createIn(t, log, Options{}, table)
+	j.Attach("gate", func() ([]byte, error) { return []byte("open"), nil })
+	_, err := table.Insert(ctx, aGroup(random, 4, 10, 0))
+	must(t, err)
 	must(t, j.Commit(ctx))
-	after := u.table.ServiceView().Flow().Present
-	path := copyOf(t, o.Path)
-	must(t, j.Close())
-	file := must2(os.ReadFile(path))(t)
-	i := bytes.LastIndex(file, []byte(magic+string([]byte{recordFormat, byte(kindRollout)})))
-	file[i+headerLength+storedLength] ^= 1
-	must(t, os.WriteFile(path, file, 0o600))
-	if _, _, _, err := Open(Options{Path: path}, builder(kind, nil)); !errors.Is(err, ErrDamaged) {
-		t.Fatalf("a damaged file was opened: %v", err)
+	other := newTable(t, kind)
+	_, err = other.Insert(ctx, aGroup(random, 2, 10, 0))
+	must(t, err)
+	must(t, j.Rewrite(other))
+	if len(log.messages) != 2 { // the rollouts and the state
+		t.Errorf("%d messages are left", len(log.messages))
 	}
-	report := must2(Salvage(path, path+".saved"))(t)
-	table, recovery := openAgain(t, Options{Path: path + ".saved"}, kind)
-	if n := table.ServiceView().Flow().Present; n != after-recovery.Lost-recovery.Dropped || n <= before ||
-		recovery.Lost == 0 || report.Logged == 0 {
-		t.Errorf("salvaged %d of %d rollouts: %s, %s", n, after, report, recovery)
+	must(t, j.Close())
+	_, again, recovery := openIn(t, log, kind, Options{})
+	sameTables(t, other, again)
+	if string(recovery.Blobs["gate"]) != "open" {
+		t.Errorf("the gate is %q", recovery.Blobs["gate"])
 	}
 }
 
-// A cut that the log cannot take is acknowledged once it is in the file, and those after it are logged again.
-func TestACutThatCannotBeLoggedWaitsForTheFile(t *testing.T) {
-	kind := replay.Options{Capacity: 64}
-	o, u, j := logging(t, kind)
-	must(t, os.Mkdir(o.Path+logInfix+"1", 0o700)) // where its first segment would be
-	u.insert()
-	must(t, j.Commit(ctx))
-	if n := j.Stats().Commits; n != 1 {
-		t.Errorf("%d transactions were written for the cut that is not in the log", n)
+func FuzzRoutedExperts(f *testing.F) {
+	g := aGroup(rollout.Stream(10, "test", 0), 2, 10, 0)
+	var list []replay.Stored
+	for i, r := range g.Rollouts {
+		r.RoutedExperts = make([]uint16, 3*len(r.Tokens))
+		list = append(list, replay.Stored{Usage: replay.Usage{ID: rollout.ID(i)}, Rollout: r})
 	}
-	must(t, os.Remove(o.Path+logInfix+"1"))
-	u.insert()
-	must(t, j.Commit(ctx))
-	if n := j.Stats().Commits; n != 1 {
-		t.Errorf("%d transactions were written, with a log that works again", n)
-	}
-	table, recovery := openAgain(t, Options{Path: copyOf(t, o.Path)}, kind)
-	sameTables(t, u.table, table)
-	if recovery.Logged != 1 {
-		t.Errorf("recovered: %s", recovery)
-	}
-	must(t, j.Close())
-}
-
-// FuzzFrames decodes arbitrary segments: what is decoded is what appendFrame makes of it.
-func FuzzFrames(f *testing.F) {
-	header := append([]byte(logMagic), 1, 0, 0, 0, 0, 0, 0, 0)
-	cut := &batch{position: position{1, 7}, keep: 2, removed: []rollout.ID{1, 300},
-		requests: []replay.Insertion{{BatchID: "a", First: 4, Count: 2, Digest: 9}}, rollouts: []entry{{[]byte("k"), nil}},
-		state: []entry{{[]byte("books"), []byte("x")}}}
-	f.Add(must2(appendFrame(slices.Clone(header), cut))(f))
-	f.Add(header)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, at := range []int{4, 0} { // once with the right checksum
-			if len(b) >= logHeader+frameHeader && at == 4 {
-				frame := b[logHeader:]
-				if n := uint64(frame[0]) | uint64(frame[1])<<8; frame[2] == 0 && frame[3] == 0 &&
-					n <= uint64(len(frame)-frameHeader) {
-					sum := frameChecksum(1, frame[:frameHeader+n])
-					frame[4], frame[5], frame[6], frame[7] = byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24)
-				}
+	written := &expertsFolder{files: disk.Machine(), path: f.TempDir(), largest: 1, log: slog.New(slog.DiscardHandler)}
+	written.put(7, 1, list)
+	content, err := os.ReadFile(written.name(7))
+	must(f, err)
+	f.Add(content)
+	f.Fuzz(func(t *testing.T, content []byte) {
+		folder := &expertsFolder{files: disk.Machine(), path: t.TempDir(), log: slog.New(slog.DiscardHandler)}
+		must(t, os.WriteFile(folder.name(7), content, 0o600))
+		n, err := folder.read(7, func(_ uint64, _ rollout.ID, experts []uint16) {
+			if 2*len(experts) > len(content) {
+				t.Errorf("%d experts in %d bytes", len(experts), len(content))
 			}
-			cuts, torn := frames(b, 1)
-			if torn > len(b) {
-				t.Fatalf("%d of %d bytes are torn", torn, len(b))
-			}
-			for _, cut := range cuts {
-				again := must2(appendFrame(slices.Clone(header), cut))(t)
-				same, rest := frames(again, 1)
-				if len(same) != 1 || rest != 0 || !slices.Equal(appendBatch(nil, same[0]), appendBatch(nil, cut)) {
-					t.Fatalf("%+v became %+v", cut, same)
-				}
-			}
+		})
+		if n > int64(len(content)) || (n < int64(len(content))) != (err != nil) {
+			t.Errorf("read %d bytes of %d: %v", n, len(content), err)
 		}
 	})
 }
 
-// A large cut behind others that are not due has them written: nothing waits for ever.
-func TestALargeCutBehindSmallOnesIsWritten(t *testing.T) {
-	_, u, j := logging(t, replay.Options{Capacity: 1000})
-	for _, tokens := range []int{900_000, 1_900_000} { // 23 MB, then 49 MB
-		_, err := u.table.Insert(ctx, aGroup(u.random, 2, tokens, 0))
-		must(t, err)
-		must(t, j.Commit(ctx))
-	}
-	must(t, j.Commit(ctx))
-	must(t, j.Close())
-}
-
-// After a disk error a commit that waits gets the error, once.
-func TestACommitBehindABrokenDiskGetsItsError(t *testing.T) {
-	o, u, j := logging(t, replay.Options{Capacity: 1000})
-	must(t, os.Remove(o.Path)) // the next transaction fails
-	for i := 0; ; i++ {
-		_, err := u.table.Insert(ctx, aGroup(u.random, 2, 600_000, 0))
-		must(t, err)
-		if err = j.Commit(ctx); err != nil {
-			break
-		}
-		if i == 50 {
-			t.Fatal("commits go on although the file is gone")
-		}
-	}
-	if j.Close() == nil {
-		t.Error("closing it gave no error")
-	}
-}
-
-// Two processes that open a journal after a crash apply its log once.
-func TestConcurrentOpensApplyTheLogOnce(t *testing.T) {
-	kind := replay.Options{Capacity: 1000}
-	o, u, j := logging(t, kind)
-	for range 10 {
-		u.insert()
-		must(t, j.Commit(ctx))
-	}
-	path := copyOf(t, o.Path)
-	must(t, j.Close())
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			j, table, _, err := Open(Options{Path: path, Sync: Interval, LockTimeout: time.Minute}, builder(kind, nil))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if n := statsOf(table).Inserted; n != statsOf(u.table).Inserted {
-				t.Errorf("%d rollouts were inserted, want %d", n, statsOf(u.table).Inserted)
-			}
+func FuzzALog(f *testing.F) {
+	kind := replay.Options{Capacity: 8}
+	table, log := newTable(f, kind), new(memoryLog)
+	j := createIn(f, log, Options{}, table)
+	_, err := table.Insert(ctx, aGroup(rollout.Stream(8, "test", 0), 4, 10, 0))
+	must(f, err)
+	must(f, j.Close())
+	f.Add(log.messages[0], log.messages[1])
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		log := &memoryLog{messages: [][]byte{a, b}}
+		j, _, _, err := OpenIn(log, Options{}, func() (*replay.Table, error) { return replay.New(kind) })
+		if err == nil {
 			must(t, j.Close())
-		})
-	}
-	all.Wait()
+		}
+	})
 }

@@ -1,105 +1,69 @@
 package journal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/disk/disktest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// After a loss of power at any moment, with any unsynced writes dropped or torn into sectors, everything acknowledged
-// is there and the file is intact. With Off the same test must find losses.
-func TestAcknowledgedDataSurvivesPowerLoss(t *testing.T) {
-	for _, kind := range []string{"window", "queue"} {
-		t.Run(kind, func(t *testing.T) {
-			r := record(t, Always, kind)
+// The system calls of a process are what its promises rest on: they are recorded, and repeated on a disk in memory that
+// loses power after any of them. With Off the same test must find losses.
+func TestSystemCallsKeepThePromises(t *testing.T) {
+	tests.Long(t)
+	for _, c := range []struct {
+		mode Sync
+		kind string
+	}{{Always, "window"}, {Always, "queue"}, {Off, "window"}} {
+		t.Run(string(c.mode)+"/"+c.kind, func(t *testing.T) {
+			r := record(t, c.mode, c.kind)
 			random := rollout.Stream(1, "power", 0)
-			for i := range 120 {
-				at := random.IntN(len(r.events) + 1)
-				file, p := r.after(t, random, at)
-				if problem := lossOf(file, kind, p); problem != "" {
-					t.Fatalf("power lost after event %d of %d: %s", at, len(r.events), problem)
+			lost := 0
+			for range 60 {
+				n := random.IntN(len(r.events) + 1)
+				d, p := r.repeat(t, n)
+				d.Restore(random)
+				o := Options{Path: r.path, Sync: c.mode, Disk: d}
+				_, table, recovery := reopenAndClose(t, o, childKind(c.kind))
+				balanced(t, table)
+				held := make(map[rollout.ID]*rollout.Rollout)
+				for _, h := range table.Inspect().Held() {
+					held[h.ID] = h.Rollout
 				}
-				if i%20 == 0 {
-					opens(t, file, kind)
+				if problem := p.broken(c.kind, held, rollout.ID(statsOf(table).Inserted)); problem != "" {
+					if lost++; c.mode == Always {
+						t.Fatalf("power lost after event %d of %d: %s\n%s", n, len(r.events), problem, recovery)
+					}
 				}
 			}
-			t.Logf("%s", r)
+			t.Logf("%s; %d of 60 losses of power cost something", r, lost)
+			if c.mode == Off && lost < 12 {
+				t.Errorf("only %d of 60 losses of power cost something without fdatasync: the test sees nothing", lost)
+			}
 		})
 	}
-	t.Run("interval", func(t *testing.T) { // a table as of some moment
-		r := record(t, Interval, "window")
-		random := rollout.Stream(1, "power", 0)
-		for range 50 {
-			at := random.IntN(len(r.events) + 1)
-			file, _ := r.after(t, random, at)
-			if problem := lossOf(file, "window", newPromises()); problem != "" {
-				t.Fatalf("power lost after event %d of %d: %s", at, len(r.events), problem)
-			}
-		}
-		t.Logf("%s", r)
-	})
-	t.Run("off", func(t *testing.T) {
-		r := record(t, Off, "window")
-		random := rollout.Stream(1, "power", 0)
-		lost := 0
-		for range 40 {
-			file, p := r.after(t, random, random.IntN(len(r.events)+1))
-			if lossOf(file, "window", p) != "" {
-				lost++
-			}
-		}
-		t.Logf("%s; %d of 40 losses of power cost something", r, lost)
-		if lost < 12 {
-			t.Errorf("only %d of 40 losses of power cost something without fdatasync: the test sees nothing", lost)
-		}
-	})
 }
 
-// lossOf returns how a file breaks the promises, "" if it keeps them.
-func lossOf(file []byte, kind string, p *promises) string {
-	_, c, report := examineBytes(bytes.NewReader(file), int64(len(file)), true)
-	if !report.Whole() {
-		return report.String()
-	}
-	held := make(map[rollout.ID]*rollout.Rollout)
-	for _, k := range c.rollouts {
-		held[k.ID] = k.Rollout
-	}
-	return p.broken(kind, held, c.table.LastID)
-}
-
-// opens opens a file as a journal.
-func opens(t *testing.T, file []byte, kind string) {
-	t.Helper()
-	o := Options{Path: filepath.Join(t.TempDir(), "power"), Sync: Off}
-	must(t, os.WriteFile(o.Path, file, 0o600))
-	j, table, _ := reopen(t, o, childKind(kind))
-	balanced(t, table)
-	must(t, j.Close())
-}
-
-// recording is a process's operations on a file and its promises, in order.
+// recording is a process's operations on a journal and its promises, in order.
 type recording struct {
-	base   []byte // of the file, when it began
-	left   []byte // of the file, when it ended
+	path   string // of the journal
+	files  map[string][]byte
 	events []event
 }
 
-// event is a write, a finished sync, a change of size, or a promise; for a new file also the rename and the sync of its
-// folder.
+// event is a system call on a file or folder, or a promise.
 type event struct {
-	kind string // write, sync, truncate, say, rename, folder
+	kind string // create, write, sync, truncate, remove, say
+	path string
 	at   int64  // of a write; the size of a truncation
 	data []byte // of a write
 	line string
@@ -110,70 +74,54 @@ func (r *recording) String() string {
 	for _, e := range r.events {
 		n[e.kind]++
 	}
-	return fmt.Sprintf("%d writes, %d syncs, %d changes of size, %d promises", n["write"], n["sync"],
-		n["truncate"], n["say"])
+	return fmt.Sprint(n)
 }
 
-const sector = 512
-
-// after returns the file after the first n events and a loss of power, and the promises until then. Of the unsynced
-// writes all, none, some, or some sectors are on the disk.
-func (r *recording) after(t *testing.T, random *rand.Rand, n int) ([]byte, *promises) {
-	p, file := newPromises(), slices.Clone(r.base)
-	synced := 0
-	for i, e := range r.events[:n] {
+// repeat repeats the first n events on a disk, and returns the promises until then.
+func (r *recording) repeat(t *testing.T, n int) (*disktest.Simulated, *promises) {
+	d, p := new(disktest.Simulated), newPromises()
+	must(t, d.MakeFolder(r.path))
+	for path, content := range r.files {
+		d.SetContent(path, content)
+	}
+	for _, e := range r.events[:n] {
 		switch e.kind {
 		case "say":
 			p.hear(t, e.line)
+		case "remove":
+			must(t, d.Remove(e.path))
 		case "sync":
-			for _, w := range r.events[synced:i] {
-				file = w.write(file, func(int) bool { return true })
+			if e.path == r.path {
+				must(t, d.SyncFolder(e.path))
+				continue
 			}
-			synced = i
+			must(t, must2(d.Open(e.path, os.O_RDWR))(t).Sync())
+		default:
+			f := must2(d.Open(e.path, os.O_RDWR|os.O_CREATE))(t)
+			switch e.kind {
+			case "write":
+				_, err := f.WriteAt(e.data, e.at)
+				must(t, err)
+			case "truncate":
+				must(t, f.Truncate(e.at))
+			}
 		}
 	}
-	how := random.IntN(4)
-	for _, w := range r.events[synced:n] {
-		whole := how == 1 || how == 2 && random.IntN(2) == 0
-		file = w.write(file, func(int) bool { return whole || how == 3 && random.IntN(2) == 0 })
-	}
-	return file, p
-}
-
-// write applies the kept sectors of a write to a file.
-func (e *event) write(file []byte, keep func(sector int) bool) []byte {
-	if e.kind != "write" {
-		return file // sizes only grow, and before anything is written there
-	}
-	for from := 0; from < len(e.data); from += sector {
-		if !keep(from / sector) {
-			continue
-		}
-		piece := e.data[from:min(from+sector, len(e.data))]
-		if need := int(e.at) + from + len(piece); need > len(file) {
-			file = append(file, make([]byte, need-len(file))...)
-		}
-		copy(file[int(e.at)+from:], piece)
-	}
-	return file
+	return d, p
 }
 
 // record runs a child and records, by ptrace, every system call on its journal.
 func record(t *testing.T, mode Sync, kind string) *recording {
 	t.Helper()
-	o := in(t)
-	r := &recording{}
-	if kind != "anew" {
-		must(t, create(t, o, newTable(t, childKind(kind))).Close())
-		r.base = fileOf(t, o.Path)
+	o := onDisk(t)
+	must(t, create(t, o, newTable(t, childKind(kind))).Close())
+	r := &recording{path: o.Path, files: make(map[string][]byte)}
+	for _, path := range segmentsIn(t, o) {
+		r.files[path] = must2(os.ReadFile(path))(t)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	rounds, enough := 25, 250
-	if mode == Interval { // nobody waits for the disk
-		rounds, enough = 500, 10_000
-	}
-	cmd := childCommand(o.Path, mode, kind, "power", rounds)
+	cmd := childCommand(o.Path, mode, kind, "power", 25)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -182,11 +130,15 @@ func record(t *testing.T, mode Sync, kind string) *recording {
 		}
 		t.Fatal(err)
 	}
-	(&tracer{t: t, path: o.Path, pid: cmd.Process.Pid, recording: r, enough: enough,
-		calls: make(map[int]*event)}).run(cmd)
-	r.left = must2(os.ReadFile(o.Path))(t)
+	(&tracer{t: t, pid: cmd.Process.Pid, recording: r, calls: make(map[int]*event), inside: make(map[int]bool)}).run(cmd)
 	if n := len(r.events); n < 30 {
 		t.Fatalf("%d events were recorded", n)
+	}
+	d, _ := r.repeat(t, len(r.events)) // must give the files that the process left
+	for _, path := range segmentsIn(t, o) {
+		if left := must2(os.ReadFile(path))(t); string(left) != string(d.Content(path)) {
+			t.Fatalf("the recording ends in another file %s than the process", path)
+		}
 	}
 	return r
 }
@@ -194,26 +146,24 @@ func record(t *testing.T, mode Sync, kind string) *recording {
 // tracer follows all threads of a process from system call to system call.
 type tracer struct {
 	t         *testing.T
-	path      string
 	pid       int
 	recording *recording
 	calls     map[int]*event // by thread: the call it is in, whose end is awaited; nil: of no interest
 	inside    map[int]bool
 	memory    *os.File
 	said      int
-	enough    int // promises, after which the process is killed: a queue's child goes on for ever
 }
 
-// Linux constants that package syscall lacks.
+// Linux constants that package syscall lacks, and the number of promises after which the process is killed: a queue's
+// child goes on for ever.
 const (
 	waitAllThreads = 0x40000000 // __WALL
 	exitKill       = 0x100000   // PTRACE_O_EXITKILL
-	renameat2      = 316
 	afterCall      = syscall.SIGTRAP | 0x80
+	enough         = 250
 )
 
 func (tr *tracer) run(cmd *exec.Cmd) {
-	tr.inside = make(map[int]bool)
 	var ws syscall.WaitStatus
 	_, err := syscall.Wait4(tr.pid, &ws, waitAllThreads, nil)
 	must(tr.t, err)
@@ -245,7 +195,7 @@ func (tr *tracer) run(cmd *exec.Cmd) {
 		if err := syscall.PtraceSyscall(thread, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			tr.t.Fatal(err)
 		}
-		if tr.said >= tr.enough {
+		if tr.said >= enough {
 			must(tr.t, syscall.Kill(tr.pid, syscall.SIGKILL))
 			tr.said = -1 << 30
 		}
@@ -266,46 +216,47 @@ func (tr *tracer) call(thread int) {
 		tr.calls[thread] = nil
 		return
 	}
+	path, ours := tr.file(regs.Rdi)
 	switch regs.Orig_rax {
-	case syscall.SYS_PWRITE64:
-		if tr.isJournal(regs.Rdi) { // may be on the disk as soon as it has begun
-			tr.recording.events = append(tr.recording.events,
-				event{kind: "write", at: int64(regs.R10), data: tr.read(regs.Rsi, regs.Rdx)})
-		}
 	case syscall.SYS_WRITE:
-		switch {
-		case regs.Rdi == 1:
+		if regs.Rdi == 1 {
 			tr.said++
 			tr.recording.events = append(tr.recording.events,
 				event{kind: "say", line: strings.TrimSpace(string(tr.read(regs.Rsi, regs.Rdx)))})
-		case tr.isJournal(regs.Rdi):
-			tr.t.Errorf("the journal was written to by write")
+		}
+	case syscall.SYS_OPENAT:
+		name := tr.text(regs.Rsi)
+		if filepath.Dir(name) == tr.recording.path && regs.Rdx&syscall.O_CREAT != 0 {
+			tr.calls[thread] = &event{kind: "create", path: name}
+		}
+	case syscall.SYS_UNLINKAT:
+		if name := tr.text(regs.Rsi); filepath.Dir(name) == tr.recording.path {
+			tr.calls[thread] = &event{kind: "remove", path: name}
+		}
+	case syscall.SYS_PWRITE64: // may be on the disk as soon as it has begun
+		if ours {
+			tr.recording.events = append(tr.recording.events,
+				event{kind: "write", path: path, at: int64(regs.R10), data: tr.read(regs.Rsi, regs.Rdx)})
 		}
 	case syscall.SYS_FDATASYNC, syscall.SYS_FSYNC:
-		switch {
-		case tr.isJournal(regs.Rdi):
-			tr.calls[thread] = &event{kind: "sync"}
-		case tr.is(regs.Rdi, filepath.Dir(tr.path)):
-			tr.calls[thread] = &event{kind: "folder"}
+		if ours {
+			tr.calls[thread] = &event{kind: "sync", path: path}
 		}
-	case syscall.SYS_RENAME, syscall.SYS_RENAMEAT, renameat2:
-		tr.calls[thread] = &event{kind: "rename"}
 	case syscall.SYS_FTRUNCATE:
-		if tr.isJournal(regs.Rdi) {
-			tr.calls[thread] = &event{kind: "truncate", at: int64(regs.Rsi)}
+		if ours {
+			tr.calls[thread] = &event{kind: "truncate", path: path, at: int64(regs.Rsi)}
 		}
-	case syscall.SYS_FALLOCATE, syscall.SYS_PWRITEV, syscall.SYS_WRITEV, syscall.SYS_MSYNC:
-		if tr.isJournal(regs.Rdi) {
+	case syscall.SYS_FALLOCATE, syscall.SYS_PWRITEV, syscall.SYS_WRITEV, syscall.SYS_MSYNC, syscall.SYS_RENAMEAT:
+		if ours {
 			tr.t.Errorf("the journal was changed by system call %d, which the test does not know", regs.Orig_rax)
 		}
 	}
 }
 
-func (tr *tracer) isJournal(fd uint64) bool { return tr.is(fd, tr.path) || tr.is(fd, tr.path+".new") }
-
-func (tr *tracer) is(fd uint64, path string) bool {
+// file returns the path of an open file, and whether it is the journal's folder or in it.
+func (tr *tracer) file(fd uint64) (string, bool) {
 	name, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tr.pid, fd))
-	return err == nil && name == path
+	return name, err == nil && (name == tr.recording.path || filepath.Dir(name) == tr.recording.path)
 }
 
 func (tr *tracer) read(at, n uint64) []byte {
@@ -315,49 +266,14 @@ func (tr *tracer) read(at, n uint64) []byte {
 	return b
 }
 
-// Replaying the whole recording must give the file that the process left.
-func TestARecordingReproducesTheFile(t *testing.T) {
-	r := record(t, Always, "window")
-	file, p := r.after(t, rand.New(allKept{}), len(r.events))
-	if len(file) > len(r.left) || !bytes.Equal(file, r.left[:len(file)]) || bytes.ContainsFunc(r.left[len(file):],
-		func(r rune) bool { return r != 0 }) {
-		t.Error("the recording ends in another file than the process")
-	}
-	_, c, report := examineBytes(bytes.NewReader(file), int64(len(file)), true)
-	if !report.Whole() || len(p.acked) != 25*childClients || c.table.LastID != 25*childClients*childGroup {
-		t.Errorf("%d batches were acknowledged: %s", len(p.acked), report)
-	}
-}
-
-// allKept is a random source that keeps every write.
-type allKept struct{}
-
-func (allKept) Uint64() uint64 { return 1 << 62 }
-
-// A new or rewritten journal is renamed into place after its content is on disk, and acknowledged after the rename is.
-func TestANewJournalIsOnDiskBeforeItIsNamed(t *testing.T) {
-	r := record(t, Always, "anew")
-	unsynced, renamed, named := 0, 0, 0
-	for _, e := range r.events {
-		switch e.kind {
-		case "write":
-			unsynced++
-		case "sync":
-			unsynced = 0
-		case "rename":
-			renamed++
-			if unsynced > 0 {
-				t.Errorf("a file got its name with %d writes that were not synced", unsynced)
-			}
-		case "folder":
-			named = renamed
-		case "say":
-			if named != renamed || unsynced > 0 {
-				t.Errorf("%s was said before the file was on the disk", e.line)
-			}
+// text reads a path that ends with a zero.
+func (tr *tracer) text(at uint64) string {
+	var b []byte
+	for one := make([]byte, 1); len(b) < 4096; at++ {
+		if _, err := tr.memory.ReadAt(one, int64(at)); err != nil || one[0] == 0 {
+			break
 		}
+		b = append(b, one[0])
 	}
-	if renamed != 5 {
-		t.Errorf("%d files got their name: %s", renamed, r)
-	}
+	return string(b)
 }

@@ -1,15 +1,14 @@
 package journal
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -17,16 +16,12 @@ import (
 // unbounded is a rate of scrubs.
 const unbounded = 1 << 40
 
-// A byte that changes in a part of the file that nobody writes any more is found while the journal works.
-func TestAttackAFlippedByteIsFoundByTheScrub(t *testing.T) {
+// scrubbed is a journal of several segments that works.
+func scrubbed(t *testing.T) (Options, *replay.Table, *Journal, func(groups int)) {
 	o := in(t)
-	kind := replay.Options{Capacity: 2000}
-	table, random := newTable(t, kind), rollout.Stream(1, "scrub", 0)
+	o.segment = 50_000
+	table, random := newTable(t, replay.Options{Capacity: 2000}), rollout.Stream(1, "scrub", 0)
 	j := create(t, o, table)
-	old := rollout.Group{Rollouts: []*rollout.Rollout{aRollout(random, 300, 0)}}
-	old.Rollouts[0].Text = "the oldest of all rollouts"
-	id, err := table.Insert(ctx, old)
-	must(t, err)
 	insert := func(groups int) {
 		for range groups {
 			_, err := table.Insert(ctx, aGroup(random, 4, 300, 0))
@@ -34,32 +29,31 @@ func TestAttackAFlippedByteIsFoundByTheScrub(t *testing.T) {
 		}
 		must(t, j.Commit(ctx))
 	}
-	insert(100)
-	insert(100)
+	for range 20 {
+		insert(10)
+	}
+	return o, table, j, insert
+}
+
+// A byte that changes in a part of the log that nobody writes any more is found while the journal works.
+func TestAttackAFlippedByteIsFoundByTheScrub(t *testing.T) {
+	o, table, j, insert := scrubbed(t)
 	must(t, j.Scrub(ctx, unbounded))
 	before := j.Stats()
 	if before.Verified.IsZero() || len(before.Damage) > 0 {
-		t.Fatalf("of an intact file: %+v", before)
+		t.Fatalf("of an intact log: %+v", before)
 	}
-	f := must2(os.OpenFile(o.Path, os.O_RDWR, 0))(t)
-	content := must2(os.ReadFile(o.Path))(t)
-	flips := 0
-	for at := 0; ; flips++ { // its copies on free pages too
-		found := bytes.Index(content[at:], []byte(old.Rollouts[0].Text))
-		if found < 0 {
-			break
-		}
-		at += found + 1
-		_, err := f.WriteAt([]byte{content[at] ^ 1}, int64(at))
-		must(t, err)
+	paths := segmentsIn(t, o)
+	if len(paths) < 5 {
+		t.Fatalf("there are %d segments", len(paths))
 	}
-	must(t, f.Close())
-	insert(1) // in other pages
+	simulated(o).Content(paths[2])[20_000] ^= 1
+	insert(1)
 	must(t, j.Scrub(ctx, unbounded))
 	st := j.Stats()
-	if flips == 0 || len(st.Damage) != 1 || st.Damage[0].ID != id[0] || st.Damage[0].Bucket != rolloutsBucket ||
+	if len(st.Damage) != 1 || !strings.Contains(paths[2], st.Damage[0].Segment) || st.Damage[0].Offset == 0 ||
 		!st.Verified.After(before.Verified) || st.Err != nil {
-		t.Errorf("after %d flips: %+v", flips, st)
+		t.Errorf("after a flip: %+v", st)
 	}
 	must(t, j.Rewrite(table)) // the remedy
 	if st := j.Stats(); len(st.Damage) > 0 {
@@ -70,63 +64,48 @@ func TestAttackAFlippedByteIsFoundByTheScrub(t *testing.T) {
 		t.Errorf("scrubbed anew: %+v", st)
 	}
 	must(t, j.Close())
-	j, again, _ := reopen(t, o, kind)
+	j, again, _ := reopen(t, o, replay.Options{Capacity: 2000})
 	sameTables(t, table, again)
 	must(t, j.Close())
 }
 
-// A scrub in parts finds what the verification of the whole file finds in pages and records.
+// A scrub finds what the verification finds, whichever byte changes, and segments that are gone or cut short.
 func TestAScrubFindsWhatVerifyFinds(t *testing.T) {
-	file, kind, _ := sample(t, 1)
+	o, _, j, _ := scrubbed(t)
+	must(t, j.log.Sync()) // the log states that all is on disk, as it does every interval
 	random := rollout.Stream(1, "damage", 0)
-	found := 0
-	for range 150 {
-		o := in(t)
-		must(t, os.WriteFile(o.Path, file, 0o600))
-		j, _, _ := reopen(t, o, kind)
-		damaged := bytes.Clone(file)
-		size := j.store.pageSize
-		at := 2*size + random.Int64N(int64(len(file))-2*size)
-		damaged[at] ^= 1 << random.IntN(8)
-		f := must2(os.OpenFile(o.Path, os.O_RDWR, 0))(t)
-		_, err := f.WriteAt(damaged[at:at+1], at)
-		must(t, errors.Join(err, f.Close()))
-		want := verifyBytes(t, damaged)
-		must(t, j.scrub(ctx, unbounded, 1+random.Int64N(20_000)))
-		if got := j.Stats().Damage; (len(got) == 0) != want.Whole() {
-			t.Fatalf("byte %d: the scrub found %v, verifying %s", at, got, want)
-		}
-		if !want.Whole() {
-			found++
-		}
-		_ = j.Close() // fails if a last commit meets the damage
-	}
-	if found < 30 {
-		t.Errorf("only %d of the changes were to something in use", found)
-	}
-}
-
-// A file that lost both meta pages, or its end, ends neither the scrub nor the process.
-func TestAttackAScrubOutlivesAFileCutShort(t *testing.T) {
-	for _, length := range []int64{0, 100, 3 << 12} {
-		file, kind, _ := sample(t, 1)
-		o := in(t)
-		must(t, os.WriteFile(o.Path, file, 0o600))
-		j, _, _ := reopen(t, o, kind)
-		must(t, os.Truncate(o.Path, length))
+	paths := segmentsIn(t, o)
+	check := func(what string, whole bool) {
+		t.Helper()
+		report := must2(verify(killed(o).withDefaults()))(t)
 		must(t, j.Scrub(ctx, unbounded))
-		if len(j.Stats().Damage) == 0 {
-			t.Errorf("nothing is wrong with a file of %d bytes", length)
+		if got := j.Stats().Damage; len(got) == 0 != whole || report.Whole() != whole {
+			t.Fatalf("%s: the scrub found %v, verifying %s", what, got, report)
 		}
-		must(t, os.WriteFile(o.Path, file, 0o600)) // for the end
-		must(t, j.Close())
 	}
+	for range 100 {
+		b := simulated(o).Content(paths[random.IntN(len(paths)-1)])
+		at := random.IntN(len(b))
+		b[at] ^= 4
+		check("a flip", false)
+		b[at] ^= 4
+	}
+	check("nothing", true)
+	path := paths[1]
+	content := simulated(o).Content(path)
+	for what, left := range map[string][]byte{"emptied": nil, "cut short": content[:1000], "within its header": content[:3]} {
+		simulated(o).SetContent(path, left)
+		check(what, false)
+	}
+	must(t, simulated(o).Remove(path))
+	check("removed", false)
+	must(t, j.Close())
 }
 
-// While transactions replace pages and the file grows a scrub finds nothing wrong, and ends.
+// While cuts are written and the log is trimmed and written anew, a scrub finds nothing wrong, and ends.
 func TestAScrubBesideWritersFindsNothing(t *testing.T) {
 	o := in(t)
-	o.Sync, o.Interval = Off, time.Millisecond
+	o.Sync, o.Interval, o.slack, o.segment = Interval, time.Millisecond, 100_000, 20_000
 	table := newTable(t, replay.Options{Capacity: 200})
 	j := create(t, o, table)
 	running, stop := context.WithCancel(ctx)
@@ -146,13 +125,14 @@ func TestAScrubBesideWritersFindsNothing(t *testing.T) {
 			}
 		}
 	})
-	for range 30 {
-		must(t, j.scrub(ctx, unbounded, 10_000))
-	}
-	must(t, j.Rewrite(table))
-	must(t, j.scrub(ctx, unbounded, 10_000))
-	if st := j.Stats(); len(st.Damage) > 0 {
-		t.Errorf("found %v", st.Damage)
+	for i := range tests.Count(40, 10) {
+		must(t, j.Scrub(ctx, 1<<30))
+		if i%10 == 0 {
+			must(t, j.Rewrite(table))
+		}
+		if st := j.Stats(); len(st.Damage) > 0 {
+			t.Errorf("found %v", st.Damage)
+		}
 	}
 	stop()
 	wg.Wait()

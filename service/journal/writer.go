@@ -2,23 +2,99 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
 )
+
+// batch is a cut of the table that is encoded, or partly.
+type batch struct {
+	round *round // the callers that wait for it; nil: none
+	sync  bool   // whatever Options.Sync says
+	timed bool   // an interval is over
+
+	rewrite  bool            // the cut replaces all content
+	all      []replay.Stored // of such a cut; encoded when written, because it may be the whole table
+	messages []message       // the rollouts of another
+	uses     []replay.Usage
+	removed  []rollout.ID
+	requests []replay.Insertion
+	keep     int     // number of requests to keep, the latest ones
+	state    []named // changed values of the table's state and blobs
+	carried  uint64  // the rollouts of the log before this position are in the table no more, or in this cut
+	flags    byte
+	begun    *cut // the part that is in the log; nil: none
+	inLog    bool
+
+	rollouts int   // written
+	bytes    int64 // of rollouts and uses
+	arena    *arena
+	apart    []replay.Stored // the rollouts whose routed experts are apart
+}
+
+// batchMemory is what a batch takes besides its records, about.
+const batchMemory = 1 << 10
+
+// memory returns the bytes that a batch holds, about.
+func (b *batch) memory() int64 {
+	n := batchMemory + len(b.uses)*useLength + 8*len(b.removed)
+	if b.arena != nil {
+		for i := range b.arena.packers {
+			n += cap(b.arena.packers[i].memory)
+		}
+	}
+	for i := range b.requests {
+		n += batchMemory/16 + len(b.requests[i].BatchID)
+	}
+	for _, en := range b.state {
+		n += len(en.key) + len(en.value)
+	}
+	for i := range b.apart {
+		n += 2 * len(b.apart[i].Rollout.RoutedExperts)
+	}
+	return int64(n)
+}
+
+func (b *batch) empty() bool {
+	return !b.rewrite && len(b.messages)+len(b.uses)+len(b.removed)+len(b.requests)+len(b.state) == 0
+}
+
+// rest encodes what is not in messages yet.
+func (b *batch) rest() ([]message, error) {
+	var p packer
+	var err error
+	var scratch []byte
+	for i := range b.uses {
+		scratch = appendUse(scratch[:0], &b.uses[i])
+		err = errors.Join(err, p.add(kindUse, scratch))
+	}
+	for _, id := range b.removed {
+		scratch = binary.LittleEndian.AppendUint64(scratch[:0], uint64(id))
+		err = errors.Join(err, p.add(kindRemoval, scratch))
+	}
+	for i := range b.requests {
+		scratch = appendRequest(scratch[:0], &b.requests[i])
+		err = errors.Join(err, p.add(kindRequest, scratch))
+	}
+	for _, en := range b.state {
+		err = errors.Join(err, p.addState(en.key, en.value))
+	}
+	return p.messages(), err
+}
 
 // queueBytes is how many bytes of records may wait in the queue.
 const queueBytes = 64 << 20
 
 // queue holds encoded batches until they are written, in order. Encoding goes on while the disk is busy, and everything
-// that arrived meanwhile becomes one transaction.
+// that arrived meanwhile is written at once.
 //
 // Batches that found the disk full come back, and are held until [queue.again]. No cuts are taken meanwhile: the table
 // itself notes what changes, so that only what was cut already is held.
@@ -27,7 +103,6 @@ type queue struct {
 	changed sync.Cond
 	batches []*batch
 	bytes   int64
-	due     bool      // a batch is to be written now
 	writing bool      // the batches taken last
 	held    bool      // for lack of space
 	retry   time.Time // not before, while held
@@ -41,8 +116,6 @@ func (q *queue) push(b *batch) (ok, held bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.batches) > 0 && q.bytes+b.memory() > queueBytes && !q.broken && !q.held {
-		q.due = true
-		q.changed.Broadcast()
 		q.changed.Wait()
 	}
 	if q.broken {
@@ -50,13 +123,12 @@ func (q *queue) push(b *batch) (ok, held bool) {
 	}
 	q.batches = append(q.batches, b)
 	q.bytes += b.memory()
-	q.due = q.due || b.due || q.bytes > queueBytes/2
 	q.changed.Broadcast()
 	return true, q.held
 }
 
-// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is due and not
-// held, and returns none only after the end.
+// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is not held, and
+// returns none only after the end.
 func (q *queue) take(wait bool) []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,11 +136,11 @@ func (q *queue) take(wait bool) []*batch {
 		q.writing = false
 		q.changed.Broadcast()
 	}
-	for wait && (len(q.batches) == 0 || q.held || !q.due) && !q.ended {
+	for wait && (len(q.batches) == 0 || q.held) && !q.ended {
 		q.changed.Wait()
 	}
 	all := q.batches
-	q.batches, q.bytes, q.due, q.held, q.writing = nil, 0, false, false, true
+	q.batches, q.bytes, q.held, q.writing = nil, 0, false, true
 	q.changed.Broadcast()
 	return all
 }
@@ -101,7 +173,7 @@ func (q *queue) again() bool {
 	if time.Now().Before(q.retry) {
 		return false
 	}
-	q.held, q.due = false, true
+	q.held = false
 	q.changed.Broadcast()
 	for !q.held && !q.broken && (len(q.batches) > 0 || q.writing) {
 		q.changed.Wait()
@@ -160,13 +232,7 @@ func (j *Journal) cutLoop() {
 			r.finish(err)
 			return
 		}
-		b.sync = b.sync || last
-		logged := j.log != nil && j.Err() == nil && j.log.add(b)
-		if logged && !b.sync {
-			b.round.finish(nil)
-			b.round, r = nil, nil
-		}
-		b.due = timed || b.sync || !logged
+		b.sync, b.timed = b.sync || last, timed
 		ok, held := j.queue.push(b)
 		if !ok {
 			r.finish(j.Err())
@@ -181,14 +247,6 @@ func (j *Journal) cutLoop() {
 	}
 }
 
-// askToCarry has the next cut carry what keeps the shared log from being trimmed.
-func (j *Journal) askToCarry() {
-	next := j.shared.next(j.table.Load().ServiceView().Flow().Bytes)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.carry = next
-}
-
 // cut takes a cut and encodes it.
 func (j *Journal) cut(r *round) (*batch, error) {
 	j.mu.Lock()
@@ -196,8 +254,8 @@ func (j *Journal) cut(r *round) (*batch, error) {
 	j.carry = carry{}
 	j.mu.Unlock()
 	c := j.table.Load().JournalView().Cut(again.ids...)
-	b := &batch{round: r, sync: r != nil && r.sync, removed: c.Removed, requests: c.Requests, keep: c.State.Requests,
-		carried: again.upTo}
+	b := &batch{round: r, sync: r != nil && r.sync, uses: c.Changed, removed: c.Removed, requests: c.Requests,
+		keep: c.State.Requests, carried: again.upTo, rollouts: len(c.Inserted)}
 	if err := j.addTableState(b, c); err != nil {
 		return nil, err
 	}
@@ -206,35 +264,30 @@ func (j *Journal) cut(r *round) (*batch, error) {
 			return nil, err
 		}
 	}
+	together := j.writer.experts == nil
+	if !together {
+		b.apart = withExperts(c.Inserted)
+	}
 	if c.Reset {
 		b.rewrite, b.all = true, c.Inserted
-		if j.shared != nil && j.shared.experts != nil {
-			b.apart = withExperts(c.Inserted)
+		if j.definition != nil {
+			b.addState(definitionKey, j.definition)
 		}
 		for _, k := range j.attached() {
-			k.saved = false // the new file has none
+			k.saved = false // the state is complete from here
 		}
 		return b, j.saveBlobs(b)
 	}
 	var err error
 	if len(c.Inserted) > 0 {
 		b.arena = j.arenas.Get().(*arena)
-		together := j.shared == nil || j.shared.experts == nil
-		if b.rollouts, err = encodeRollouts(b.arena, c.Inserted, together); err != nil {
-			return nil, err
-		}
-		if !together {
-			b.apart = withExperts(c.Inserted)
-		}
+		b.messages, err = encodeRollouts(b.arena, c.Inserted, together)
 	}
-	if b.uses, err = encodeUses(c.Changed); err != nil {
-		return nil, err
+	b.bytes = int64(len(b.uses)) * useLength
+	for _, m := range b.messages {
+		b.bytes += int64(len(m.b))
 	}
-	for _, en := range b.rollouts {
-		b.bytes += int64(len(en.record))
-	}
-	b.bytes += int64(len(b.uses)) * (headerLength + useLength)
-	return b, nil
+	return b, err
 }
 
 // addTableState adds the table's state if it has changed.
@@ -247,7 +300,8 @@ func (j *Journal) addTableState(b *batch, c *replay.Changes) error {
 		return nil
 	}
 	j.lastState = state
-	return b.addState(tableKey, state)
+	b.addState(tableKey, state)
+	return nil
 }
 
 // addConsumed adds a request id in the place of an older one.
@@ -259,14 +313,11 @@ func (b *batch) addConsumed(c replay.Consumed) error {
 			return err
 		}
 	}
-	return b.addState(requestPrefix+strconv.FormatUint(c.Slot, 10), text)
+	b.addState(requestPrefix+strconv.FormatUint(c.Slot, 10), text)
+	return nil
 }
 
-func (b *batch) addState(key string, payload []byte) error {
-	en, err := encodeState(key, payload)
-	b.state = append(b.state, en)
-	return err
-}
+func (b *batch) addState(key string, value []byte) { b.state = append(b.state, named{key, value}) }
 
 func (j *Journal) attached() []*blob {
 	j.mu.Lock()
@@ -285,17 +336,14 @@ func (j *Journal) saveBlobs(b *batch) error {
 			continue
 		}
 		k.last, k.saved = slices.Clone(content), true
-		if err := b.addState(blobPrefix+k.name, content); err != nil {
-			return err
-		}
+		b.addState(blobPrefix+k.name, content)
 	}
 	return nil
 }
 
-// writeLoop writes all queued batches in one transaction, wakes the callers that wait for them, and begins again.
+// writeLoop writes all queued batches at once, wakes the callers that wait for them, and begins again.
 func (j *Journal) writeLoop() {
-	debug.SetPanicOnFault(true)                 // a fault in the map, if the file was cut short, becomes a panic
-	waiters, took := int64(0), time.Duration(0) // callers at the end of the last transaction, and its duration
+	waiters, took := int64(0), time.Duration(0) // callers at the end of the last write, and its duration
 	for {
 		batches := j.queue.take(true)
 		if batches == nil {
@@ -305,9 +353,6 @@ func (j *Journal) writeLoop() {
 			j.gather(waiters, min(took/2, maxGathering))
 			batches = append(batches, j.queue.take(false)...)
 		}
-		if j.log != nil {
-			j.log.rotate()
-		}
 		began := time.Now()
 		wrote, err := j.write(batches)
 		if errors.Is(err, ErrNoSpace) && j.options.NoSpace != nil {
@@ -316,8 +361,7 @@ func (j *Journal) writeLoop() {
 		}
 		if errors.Is(err, ErrNoSpace) {
 			j.setFull(err)
-			// A failed transaction reads the whole file: a tenth of the time is enough for that.
-			if held := j.queue.hold(batches, 9*time.Since(began)); held != nil {
+			if held := j.queue.hold(batches, max(9*time.Since(began), minPause)); held != nil {
 				refuse(held, err)
 				continue
 			}
@@ -327,7 +371,6 @@ func (j *Journal) writeLoop() {
 		}
 		if err == nil {
 			j.setFull(nil)
-			j.discardLog()
 		}
 		waiters, took = j.counters.waiting.Load(), time.Since(began)
 		j.answerCallers(batches, err)
@@ -339,22 +382,52 @@ func (j *Journal) writeLoop() {
 	}
 }
 
-// discardLog removes what the file has from the log.
-func (j *Journal) discardLog() {
-	if j.log == nil {
-		return
+// minPause is how long a full disk is left alone at least.
+const minPause = time.Millisecond
+
+// write writes batches in order, and syncs them if that was promised. It reports whether there was anything to write.
+func (j *Journal) write(batches []*batch) (wrote bool, err error) {
+	sync := j.options.Sync == Always
+	settle, anew := false, false
+	for _, b := range batches {
+		sync, anew = sync || b.sync, anew || b.rewrite
+		settle = settle || b.carried != 0 || b.timed && j.options.Sync != Off
 	}
-	if err := j.log.discard(j.store.position); err != nil {
-		j.options.Logger.Warn("a segment of the journal's log could not be removed yet", "error", err)
+	wrote, err = j.writer.write(batches, sync)
+	if err == nil && (anew || !wrote && sync && j.options.Sync != Always) {
+		err = j.log.Sync() // trims it, or syncs what earlier writes left to the operating system
+	}
+	if err != nil {
+		return wrote, fmt.Errorf("writing the journal %s: %w", j.options.Path, err)
+	}
+	if anew {
+		j.counters.verified()
+	}
+	if settle {
+		signal(j.settle)
+	}
+	next := j.writer.next(j.table.Load().ServiceView().Flow().Bytes)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.carry = next
+	return wrote, nil
+}
+
+// settleLoop syncs the log beside the goroutine that writes: when an interval is over, and before it is trimmed.
+func (j *Journal) settleLoop() {
+	for range j.settle {
+		if err := j.log.Sync(); err != nil {
+			j.fail(fmt.Errorf("syncing the journal %s: %w", j.options.Path, err))
+		}
 	}
 }
 
-// maxGathering bounds how long a transaction waits for callers.
+// maxGathering bounds how long a write waits for callers.
 const maxGathering = 4 * time.Millisecond
 
-// gather waits until as many callers wait as at the end of the last transaction, or until limit. A client that commits
+// gather waits until as many callers wait as at the end of the last write, or until limit. A client that commits
 // in a loop comes back soon after it was served. Without the wait half of the clients would always wait for the other
-// half's transaction, and each sync would serve half as many. A single client never waits.
+// half's write, and each sync would serve half as many. A single client never waits.
 func (j *Journal) gather(waiters int64, limit time.Duration) {
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -388,72 +461,4 @@ func refuse(held []*batch, err error) {
 		b.round.finish(err)
 		b.round = nil
 	}
-}
-
-// write writes batches in order, and makes sure that they are in the file that the path names. It reports whether there
-// was anything to write.
-func (j *Journal) write(batches []*batch) (wrote bool, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			j.broken.Store(true)
-			wrote, err = true, fmt.Errorf("writing the journal %s: %v", j.options.Path, p)
-		}
-	}()
-	if j.shared != nil {
-		wrote, err = j.shared.write(batches)
-		j.askToCarry()
-		return wrote, err
-	}
-	if wrote, err = j.writeInOrder(batches); err != nil {
-		return wrote, err
-	}
-	if err := checkInPlace(j.store.path, j.store.file); err != nil {
-		return wrote, fmt.Errorf("writing the journal %s: %w: its content is in this process only: save the table "+
-			"(a checkpoint, an export), then start anew and bring it back (restore, import)", j.options.Path, err)
-	}
-	return wrote, nil
-}
-
-func (j *Journal) writeInOrder(batches []*batch) (wrote bool, err error) {
-	last := -1 // batch that replaces all content
-	sync := j.options.Sync != Off
-	for i, b := range batches {
-		if b.rewrite {
-			last = i
-		}
-		sync = sync || b.sync
-		wrote = wrote || !b.empty()
-	}
-	if last >= 0 {
-		if err := j.replace(batches[last]); err != nil {
-			return true, err
-		}
-		batches = batches[last+1:]
-	}
-	rest := slices.DeleteFunc(slices.Clone(batches), (*batch).empty)
-	j.store.db.NoSync = !sync
-	if len(rest) == 0 {
-		if sync && j.options.Sync == Off && last < 0 {
-			return wrote, j.store.db.Sync() // what earlier transactions left to the operating system
-		}
-		return wrote, nil
-	}
-	return true, j.store.apply(rest)
-}
-
-// replace writes the file anew.
-func (j *Journal) replace(b *batch) error {
-	s, err := writeAnew(j.options.Path, j.definition, j.options.LockTimeout, b, false)
-	if err != nil {
-		return err
-	}
-	j.file.Lock()
-	defer j.file.Unlock()
-	old := j.store
-	j.store = s
-	j.counters.verified(nil)
-	if err := old.db.Close(); err != nil {
-		return fmt.Errorf("closing the old file of the journal %s: %w", j.options.Path, err)
-	}
-	return nil
 }

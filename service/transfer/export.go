@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reprise-rl/reprise/client"
-	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
@@ -155,24 +154,12 @@ func copyJournal(path, data string) (name string, err error) {
 		return "", fmt.Errorf("the journal is damaged: %s\n`reprise journal salvage %s --out NEW` saves what is "+
 			"intact in a new file that can be exported", report, path)
 	}
-	if name, err = tableName(copied); err != nil {
+	var definition wire.Table
+	if err := json.Unmarshal(report.Definition, &definition); err != nil {
+		return "", fmt.Errorf("%s: the definition of its table: %w", path, err)
+	}
+	if err := wire.CheckName(definition.Name); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	return name, os.Rename(copied, filepath.Join(folder, name+".journal"))
-}
-
-// tableName reads the table's name from a journal's definition, and no more of the journal.
-func tableName(path string) (string, error) {
-	var definition wire.Table
-	known := errors.New("the definition is known")
-	_, _, _, err := journal.Open(journal.Options{Path: path}, func(text []byte) (*replay.Table, error) {
-		if err := json.Unmarshal(text, &definition); err != nil {
-			return nil, fmt.Errorf("the definition of its table: %w", err)
-		}
-		return nil, known
-	})
-	if !errors.Is(err, known) {
-		return "", err
-	}
-	return definition.Name, wire.CheckName(definition.Name)
+	return definition.Name, os.Rename(copied, filepath.Join(folder, definition.Name+".journal"))
 }

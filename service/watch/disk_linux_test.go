@@ -57,7 +57,7 @@ func fillDisk(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 	full := limit
-	full.Cur = 1 << 12 // bytes from the beginning of a file
+	full.Cur = 1 // byte from the beginning of a file
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func fillDisk(t *testing.T, folder string) {
 	if err := d.insert("after"); wire.CodeOf(err) != wire.Failed {
 		t.Errorf("an insertion once there is room again: %v", err)
 	}
-	// Of those that were refused one may be in memory, whose transaction failed; those that came after it did not enter.
+	// Of those that were refused one may be in memory, whose write failed; those that came after it did not enter.
 	if n := d.service.Observe().Tables[0].Stats.Present; n > 2 {
 		t.Errorf("%d rollouts are in the table, of which 1 was acknowledged and 1 may be in doubt", n)
 	}

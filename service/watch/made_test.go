@@ -109,7 +109,7 @@ func busy(after int) service.Observation {
 			Replayed: 1_207},
 		Journal: &service.JournalState{Path: "/data/math.journal", Sync: journal.Always, Stats: journal.Stats{
 			Commits: 25_811, Rollouts: rows(412), Removals: 59_648, Uses: 160_000, Bytes: rows(412) * 16_900,
-			FileBytes: 1_610_000_000, FreeBytes: 214_000_000, Pending: 3,
+			LogBytes: 1_610_000_000, Pending: 3,
 			Writes: []journal.Latency{{UpTo: time.Millisecond, Count: 2_000},
 				{UpTo: 2 * time.Millisecond, Count: 20_000},
 				{UpTo: 4 * time.Millisecond, Count: 3_700}, {Count: 111}},

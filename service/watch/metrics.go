@@ -279,17 +279,15 @@ func (m *metrics) addOptionalParts() {
 	addPart(m, func(v *view) *state { return v.Journal }, []partMetric[state]{
 		{gauge, "reprise_journal_healthy", "1 while the journal works.",
 			func(s *state) float64 { return oneIf(s.Err == nil) }},
-		{gauge, "reprise_journal_verified_time_seconds", "Unix time when the whole file was last read and checked.",
+		{gauge, "reprise_journal_verified_time_seconds", "Unix time when the whole journal was last read and checked.",
 			func(s *state) float64 { return float64(s.Stats.Verified.UnixMilli()) / 1e3 }},
-		{gauge, "reprise_journal_damage", "Places of the file that were found damaged.",
+		{gauge, "reprise_journal_damage", "Places of the journal that were found damaged.",
 			func(s *state) float64 { return float64(len(s.Stats.Damage)) }},
-		{gauge, "reprise_journal_file_bytes", "Bytes of the journal's file.",
-			func(s *state) float64 { return float64(s.Stats.FileBytes) }},
-		{gauge, "reprise_journal_free_bytes", "Bytes of the file that will be reused.",
-			func(s *state) float64 { return float64(s.Stats.FreeBytes) }},
+		{gauge, "reprise_journal_file_bytes", "Bytes of the journal's files.",
+			func(s *state) float64 { return float64(s.Stats.LogBytes) }},
 		{gauge, "reprise_journal_waiting", "Callers waiting for the journal.",
 			func(s *state) float64 { return float64(s.Stats.Pending) }},
-		{counter, "reprise_journal_written_bytes_total", "Bytes of records written.",
+		{counter, "reprise_journal_written_bytes_total", "Bytes of rollouts and uses written.",
 			func(s *state) float64 { return float64(s.Stats.Bytes) }},
 		{counter, "reprise_journal_written_rollouts_total", "Rollouts written.",
 			func(s *state) float64 { return float64(s.Stats.Rollouts) }},
@@ -326,7 +324,7 @@ func (m *metrics) addHistograms() {
 		func(v *view) *cumulative { return cumulativeLatency(&v.InsertLatency) })
 	add("reprise_sample_seconds", "Time from a request to its batch being sent, including waits.",
 		func(v *view) *cumulative { return cumulativeLatency(&v.SampleLatency) })
-	add("reprise_journal_commit_seconds", "Time of the journal's transactions, including syncs.",
+	add("reprise_journal_commit_seconds", "Time of the journal's writes, including syncs.",
 		func(v *view) *cumulative {
 			if v.Journal == nil {
 				return nil
@@ -336,7 +334,7 @@ func (m *metrics) addHistograms() {
 		})
 }
 
-// commitLatency converts the time of a journal's transactions.
+// commitLatency converts the time of a journal's writes.
 func commitLatency(s *journal.Stats) service.Latency {
 	l := service.Latency{Seconds: s.WriteTime.Seconds()}
 	for _, w := range s.Writes {

@@ -486,8 +486,8 @@ func journalCard(now time.Time, v *service.TableView) card {
 	c.Rows = []row{
 		state,
 		{Name: "read through", Value: span(now.Sub(j.Verified)) + " ago"},
-		{Name: "in use", Value: words.Bytes(float64(j.FileBytes-j.FreeBytes)) + " of " + words.Bytes(float64(j.FileBytes))},
-		{Name: "transactions", Value: words.Thousands(j.Commits)},
+		{Name: "on disk", Value: words.Bytes(float64(j.LogBytes))},
+		{Name: "writes", Value: words.Thousands(j.Commits)},
 		{Name: "p50 · p99", Value: medianAndP99(&took)},
 		{Name: "rollouts written", Value: words.Thousands(j.Rollouts)},
 		{Name: "bytes written", Value: words.Bytes(float64(j.Bytes))},

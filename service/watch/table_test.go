@@ -43,7 +43,7 @@ func TestTheStateOfATableNamesTheWaitingSide(t *testing.T) {
 				&service.JournalState{Sync: journal.Always, Err: errors.New("no space left")}
 		},
 		`restore a checkpoint">journal damaged`: func(v *service.TableView, _ int) {
-			v.Journal = &service.JournalState{Stats: journal.Stats{Damage: []journal.Damage{{Page: 7}}}}
+			v.Journal = &service.JournalState{Stats: journal.Stats{Damage: []journal.Damage{{Cut: 7}}}}
 		},
 		`>inserts wait<`: func(v *service.TableView, _ int) { v.InsertsWaiting = 1 },
 		`>inserts held<`: func(v *service.TableView, _ int) { v.InsertsWaiting, v.Limiter = 1, held(true, false) },

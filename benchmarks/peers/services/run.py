@@ -48,6 +48,7 @@ def aof(sync: str) -> Settings:
 CONTENDERS = [
     Contender(BASE, "reprise", "reprise"),
     Contender(f"{BASE}, stream", "reprise", "reprise", {"stream": True}, ("sample", "both")),
+    Contender(f"{BASE}, sync interval", "reprise", "reprise", {"sync": "interval"}, tuple(INSERTS)),
     Contender(f"{BASE}, sync always", "reprise", "reprise", {"sync": "always"}, tuple(INSERTS)),
     Contender("transferqueue", "transferqueue", "ray"),
     Contender("reverb", "reverb", "reverb"),
@@ -84,7 +85,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write the figures there too")
     parser.add_argument("--dir", metavar="DIR", type=pathlib.Path, default="runs", help="on the disk to measure")
     parser.add_argument("--reverb-python", metavar="FILE", default=".venv-reverb/bin/python", help="that has dm-reverb")
+    parser.add_argument("--before", metavar="FILE", type=os.path.abspath,
+                        help="an older build of reprise, to insert into in turn with this one")  # fmt: skip
     given = parser.parse_args()
+    if given.before:
+        for sync in ("interval", "always"):
+            settings = {"sync": sync, "program": given.before}
+            CONTENDERS.append(Contender(f"{BASE} before, {sync}", "reprise", "reprise", settings, tuple(INSERTS)))
     if given.quick:
         given.rounds, given.seconds = 2, 0.1
     given.wait = 0.2 if given.quick else 2

@@ -1,4 +1,3 @@
-// Package disktest gives tests a disk that is soon full.
 package disktest
 
 import (

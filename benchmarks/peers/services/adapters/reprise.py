@@ -1,5 +1,6 @@
 """Reprise as docs/python.md has it: reprise.serve, then insert, and sample or stream."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,9 @@ PACKAGES = ("pyarrow", "numpy")
 
 @contextmanager
 def serve(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """In memory, or in the folder with ``sync``."""
+    """In memory, or in the folder with ``sync``. ``program`` is the path of another build."""
+    if "program" in settings:
+        os.environ["REPRISE"] = settings["program"]  # of this process
     sync = settings.get("sync")
     with reprise.serve(f"{settings['folder']}/data" if sync else None, sync=sync) as service:
         service.list()

@@ -1,0 +1,96 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+)
+
+// Scrub reads a log through while it is appended to and trimmed.
+type Scrub struct {
+	*walk
+	log    *Log
+	begin  func()
+	after  uint64  // number of the last segment that was read
+	count  int     // of those
+	reader *reader // of the segment that is read now; nil: none is
+	now    segment // that
+	memory []byte
+}
+
+// NewScrub begins a scrub. It calls begin before the first message that it yields, and again when what comes next was
+// trimmed meanwhile: the scrub then goes on at the new front, from where the log is whole by itself. It calls damaged for
+// whatever is missing.
+func (l *Log) NewScrub(begin func(), yield func([]Message) error, damaged func(Damage) error) *Scrub {
+	_, front := l.view()
+	begin()
+	// All that the log has by now was written: what is missing is damage.
+	return &Scrub{walk: newWalk(front, math.MaxUint64, yield, damaged), log: l, begin: begin}
+}
+
+// Next reads on as far as the log is written, some megabytes. It reports how many bytes, and whether this was the end.
+func (s *Scrub) Next() (read int, last bool, err error) {
+	segments, front := s.log.view()
+	newest := segments[len(segments)-1].number
+	if s.reader == nil {
+		i := slices.IndexFunc(segments, func(g segment) bool { return g.number > s.after })
+		if i < 0 {
+			return 0, true, nil
+		}
+		if i == 0 && front > s.end.next {
+			s.walk, s.count = newWalk(front, math.MaxUint64, s.yield, s.damaged), 0
+			s.begin()
+		}
+		s.now = segments[i]
+		s.reader, err = s.log.begin(s.now.number, s.now.bytes)
+		if errors.Is(err, os.ErrNotExist) { // unless it was trimmed just now
+			if now, _ := s.log.view(); slices.ContainsFunc(now, func(g segment) bool { return g.number == s.now.number }) {
+				s.unread(&block{name: s.log.name(s.now.number)}, 0, "it is gone")
+				s.after = s.now.number
+			}
+			return 0, s.after == newest, nil
+		}
+		if err != nil {
+			return 0, false, err
+		}
+	}
+	b := s.reader.next(s.memory)
+	b.segment, s.memory = s.count, b.memory
+	if b.last {
+		s.after, s.count, s.reader = s.now.number, s.count+1, nil
+	}
+	if b.err != nil {
+		return 0, false, b.err
+	}
+	err = s.block(b)
+	if b.last && s.now.bytes > b.size {
+		s.unread(b, b.size, fmt.Sprintf("%d bytes are gone", s.now.bytes-b.size))
+	}
+	return len(b.memory), b.last && s.after == newest, err
+}
+
+// End ends the scrub, before its end or after it.
+func (s *Scrub) End() error {
+	if s.reader != nil {
+		return s.reader.file.Close()
+	}
+	if s.hole != nil {
+		return s.gap(nil)
+	}
+	return nil
+}
+
+// Front returns the position before which nothing is needed.
+func (l *Log) Front() uint64 {
+	_, front := l.view()
+	return front
+}
+
+// view returns the segments as they are now, and the front.
+func (l *Log) view() ([]segment, uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.segments), l.front
+}
