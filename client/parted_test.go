@@ -156,16 +156,6 @@ func some(groups, size int, name string) (list []rollout.Group) {
 	return list
 }
 
-// eventually waits for what another goroutine brings about.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for until := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("not in 30 s: %s", what)
-		}
-	}
-}
-
 func TestDrawsOverServicesHaveTheProbabilitiesAndWeightsOfOneTable(t *testing.T) {
 	t.Parallel()
 	o := replay.Options{Sampler: replay.Prioritized, PriorityBase: replay.BaseReward, ImportanceBeta: new(0.7),
@@ -315,7 +305,7 @@ func TestAPartThatIsDownIsLeftOutUntilItIsBack(t *testing.T) {
 			list[1].options.Data = t.TempDir() // the machine was replaced
 		}
 		list[1].start()
-		eventually(t, "the part is back", func() bool {
+		tests.Until(t, "the part is back", func() bool {
 			st, err = w.Statistics(ctx)
 			return err == nil && st.Down == nil
 		})
@@ -510,7 +500,7 @@ func TestAPartThatComesBackIsNotSetBackBelowTheOthers(t *testing.T) {
 	list[1].start()
 	other := dialAll(t, list, client.AllOptions{}).Table("lab")
 	mustNot(t, other.Advance(ctx, 7))
-	eventually(t, "the part is back", func() bool {
+	tests.Until(t, "the part is back", func() bool {
 		st, err := w.Statistics(ctx)
 		return err == nil && st.Down == nil
 	})
@@ -655,7 +645,7 @@ func books(t *testing.T, seed uint64, scope client.Scope) {
 		list[down].start()
 	}
 	var st *wire.TableStatistics
-	eventually(t, "all parts are up", func() (up bool) {
+	tests.Until(t, "all parts are up", func() (up bool) {
 		var err error
 		st, err = w.Statistics(ctx)
 		return err == nil && st.Down == nil
@@ -693,7 +683,7 @@ func TestNothingEntersAPartTwiceOverConnectionsThatBreak(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	const all = producers * rounds * each * size
-	eventually(t, "the table is made", func() bool {
+	tests.Until(t, "the table is made", func() bool {
 		_, err = s.Create(ctx, wire.Table{Name: "lab", Options: replay.Options{Sampler: "fifo", Capacity: 4 * all}})
 		return err == nil
 	})
@@ -811,7 +801,7 @@ func TestAServiceThatFallsSilentIsLeftOutSoon(t *testing.T) {
 		t.Errorf("a batch took %v", took)
 	}
 
-	eventually(t, "the part is back", func() bool {
+	tests.Until(t, "the part is back", func() bool {
 		st, err := w.Statistics(ctx)
 		return err == nil && st.Down == nil
 	})
@@ -827,7 +817,7 @@ func TestAServiceThatFallsSilentIsLeftOutSoon(t *testing.T) {
 		ids, err = w.InsertOnce(ctx, name, some(1, 1, "b")...)
 		inserted <- err
 	}()
-	eventually(t, "the part is down", func() bool {
+	tests.Until(t, "the part is down", func() bool {
 		st, err := w.Statistics(ctx)
 		return err == nil && st.Down != nil
 	})
@@ -872,7 +862,7 @@ func TestStreamsOverPartsSettleWhatWasTakenAndNothingElse(t *testing.T) {
 			mustNot(t, s.Acknowledge(ctx)) // the twelfth
 			mustNot(t, s.Close())
 			most := before.Acknowledged + 6*11
-			eventually(t, fmt.Sprintf("%s, ahead %v: all is settled", scope, ahead), func() bool {
+			tests.Until(t, fmt.Sprintf("%s, ahead %v: all is settled", scope, ahead), func() bool {
 				st, err := w.Statistics(ctx)
 				mustNot(t, err)
 				least := most
@@ -964,7 +954,7 @@ func TestACheckpointOfAllPartsBringsAllBack(t *testing.T) {
 		t.Errorf("a checkpoint without a part: %v", err)
 	}
 	list[0].start()
-	eventually(t, "all parts are up", func() bool {
+	tests.Until(t, "all parts are up", func() bool {
 		st, err := w.Statistics(ctx)
 		return err == nil && st.Down == nil
 	})
@@ -997,13 +987,13 @@ func TestPartZeroIsCreatedLastAndDroppedLast(t *testing.T) {
 		t.Error("part 0 was made, although another could not be")
 	}
 	list[1].start()
-	eventually(t, "creation", create)
+	tests.Until(t, "creation", create)
 	list[1].stop()
 	if drop() || !has() {
 		t.Error("part 0 was dropped, although another could not be")
 	}
 	list[1].start()
-	eventually(t, "drop", drop)
+	tests.Until(t, "drop", drop)
 	if has() {
 		t.Error("part 0 is still there")
 	}

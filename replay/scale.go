@@ -92,7 +92,7 @@ func (p *prioritized) heaviest() int32 {
 	return heaviest
 }
 
-// renew computes every weight from its base, in a scale in which the heaviest is 2^middle.
+// renew computes every weight from its base, in a scale in which the heaviest is 2^resetExponent.
 func (p *prioritized) renew() {
 	heaviest := p.heaviest()
 	if heaviest == none {

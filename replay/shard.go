@@ -151,7 +151,7 @@ func (s *shard) open(slot int32) {
 	}
 }
 
-// add adds a rollout. A queue has room for it: see Table.admit.
+// add adds a rollout. A queue has room for it: see Table.checkRoom.
 func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	if s.retention != nil {
 		s.retention.makeRoom(it.Bytes, s.evictCapacity)

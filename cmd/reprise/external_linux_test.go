@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
@@ -68,7 +68,7 @@ func TestAVerifierLivesAsLongAsItsRun(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "two updates", func() bool {
+		tests.Until(t, "two updates", func() bool {
 			text, _ := os.ReadFile(filepath.Join(at("run"), results.MetricsFile))
 			return bytes.Count(text, []byte("\n")) >= 2
 		})
@@ -77,23 +77,13 @@ func TestAVerifierLivesAsLongAsItsRun(t *testing.T) {
 		}
 		code := exitOf(t, c.Wait())
 		pid := read(t, at("pid"))
-		until(t, "the end of process "+pid, func() bool {
+		tests.Until(t, "the end of process "+pid, func() bool {
 			stat, err := os.ReadFile("/proc/" + pid + "/stat")
 			return err != nil || strings.Contains(string(stat), ") Z ")
 		})
 		if text := read(t, at("stderr")); signal == syscall.SIGINT && (code != 130 ||
 			strings.Contains(text, "signalled") || !strings.Contains(text, "stopped with a checkpoint")) {
 			t.Errorf("exit code %d after Ctrl-C, and\n%s", code, text)
-		}
-	}
-}
-
-// until waits for a condition, for two minutes at most.
-func until(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s in two minutes", what)
 		}
 	}
 }

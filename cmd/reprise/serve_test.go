@@ -23,6 +23,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/nettest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/service/journal"
@@ -159,7 +160,7 @@ func TestServeKeepsAcknowledgedRollouts(t *testing.T) {
 		!strings.Contains(body, `"status":"ok"`) {
 		t.Errorf("/healthz: %d %s", code, body)
 	}
-	eventually(t, "/metrics count two rollouts", func() bool { // they may be a moment old
+	tests.Until(t, "/metrics count two rollouts", func() bool { // they may be a moment old
 		code, body := fetch(t, http.DefaultClient, s.at.HTTP+"/metrics", "")
 		return code == http.StatusOK && strings.Contains(body, `reprise_inserted_rollouts_total{table="math"} 2`)
 	})
@@ -194,7 +195,7 @@ func TestServeListensBeyondLoopbackOnlyWithTLSAndTokens(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	certificate, key, _ := nettest.NewAuthority(t, "tests").Files("service")
-	tokens := write(t, "tokens.yaml", "tokens: [{name: a, token: beyond-loopback-0123456789, read: ['*']}]")
+	tokens := tests.File(t, "tokens.yaml", "tokens: [{name: a, token: beyond-loopback-0123456789, read: ['*']}]")
 	withTLS, withTokens := []string{"--tls-certificate", certificate, "--tls-key", key}, []string{"--tokens", tokens}
 	for _, c := range []struct {
 		args []string
@@ -227,7 +228,7 @@ func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 	certificate, key, ca := authority.Files("service")
 	entries := "tokens:\n- {name: trainer, token: " + trainer +
 		", read: ['*'], write: ['*']}\n- {name: reader, token: " + reader + ", read: ['*']}\n"
-	tokens := write(t, "tokens.yaml", entries)
+	tokens := tests.File(t, "tokens.yaml", entries)
 	s := startServe(t, "--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens, "--table",
 		"name=math,capacity=64")
 	options := func(token string) client.Options { return client.Options{CA: ca, Token: token} }
@@ -259,22 +260,12 @@ func TestServeReadsNewTokensAtSIGHUP(t *testing.T) {
 	if err := s.command.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new token is taken", func() bool {
+	tests.Until(t, "the new token is taken", func() bool {
 		return use(t.Context(), s.at.GRPC, options(late)) == nil
 	}) // the signal is on its way
 	s.stop()
 	if said := s.stderr.String(); strings.Contains(said, trainer) || strings.Contains(said, late) {
 		t.Error("a token is in the log")
-	}
-}
-
-// eventually asks again until something holds, for half a minute.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
 	}
 }
 
@@ -292,7 +283,7 @@ func use(ctx context.Context, address string, o client.Options) error {
 func TestAttackTheReadyFileFollowsNoLinkAndIsPrivate(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	file, link, victim := filepath.Join(folder, "ready.json"), filepath.Join(folder, "link"), write(t, "victim", "mine")
+	file, link, victim := filepath.Join(folder, "ready.json"), filepath.Join(folder, "link"), tests.File(t, "victim", "mine")
 	if err := errors.Join(os.Symlink(victim, link), os.WriteFile(file, []byte("old"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
@@ -405,21 +396,21 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 		"tls.key: none":                            {"--tls-certificate", "x"},
 		"reading the tokens file":                  {"--tokens", "nowhere"},
 		"colour: unknown key: want one of":         {"--table", "name=a,colour=red"},
-		"line 1: tabels: unknown key: want tables": {"--config", write(t, "a.yaml", "tabels: []")},
+		"line 1: tabels: unknown key: want tables": {"--config", tests.File(t, "a.yaml", "tabels: []")},
 		"line 1: tables[0].kapacity: unknown key: want tables[0].capacity": {"--config",
-			write(t, "b.yaml", "tables: [{name: a, kapacity: 4}]")},
+			tests.File(t, "b.yaml", "tables: [{name: a, kapacity: 4}]")},
 		"line 2: tables[0].capacity: many: want a whole number": {"--config",
-			write(t, "c.yaml", "tables:\n- {name: a, capacity: many}")},
-		"line 1: interval: 5: want a time with its unit": {"--config", write(t, "d.yaml", "interval: 5")},
-		"line 1: tables[0]: 3: want a mapping":           {"--config", write(t, "e.yaml", "tables: [3]")},
+			tests.File(t, "c.yaml", "tables:\n- {name: a, capacity: many}")},
+		"line 1: interval: 5: want a time with its unit": {"--config", tests.File(t, "d.yaml", "interval: 5")},
+		"line 1: tables[0]: 3: want a mapping":           {"--config", tests.File(t, "e.yaml", "tables: [3]")},
 		"limiter: 3: want a mapping":                     {"--table", "name=a,limiter=3"},
 		`line 2: mapping key "sync" already defined`: {"--config",
-			write(t, "f.yaml", "sync: off\nsync: off")},
+			tests.File(t, "f.yaml", "sync: off\nsync: off")},
 		"another --table has that name": {"--table", "name=a", "--table",
 			"name=a,capacity=2"},
-		"lisen: unknown key: want listen":                    {"--config", write(t, "g.yaml", "lisen: off")},
-		"portt: unknown key: want one of listen, unix, http": {"--config", write(t, "h.yaml", "portt: 4")},
-		"syncc: unknown key: want sync":                      {"--config", write(t, "i.yaml", "syncc: off")},
+		"lisen: unknown key: want listen":                    {"--config", tests.File(t, "g.yaml", "lisen: off")},
+		"portt: unknown key: want one of listen, unix, http": {"--config", tests.File(t, "h.yaml", "portt: 4")},
+		"syncc: unknown key: want sync":                      {"--config", tests.File(t, "i.yaml", "syncc: off")},
 		"--config":                                           {"--config", "nowhere.yaml"},
 	} {
 		fails(t, call(t, "", append(base, args...)...), want)
@@ -429,7 +420,7 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 		t.Errorf("a size that is none: exit code %d\n%s", got.code, got.stderr)
 	}
 	// All problems of a file and of flags at once, and none that follows from another.
-	several := call(t, "", append(base, "--stop-timeout=-1s", "--table", "name=b,samplr=lifo", "--config", write(t,
+	several := call(t, "", append(base, "--stop-timeout=-1s", "--table", "name=b,samplr=lifo", "--config", tests.File(t,
 		"several.yaml", "tables:\n- {name: a, capacity: x, min_size: 9, positive_share: 2}\n- 3\nmax_tables: 0.5\n"+
 			"intervall: 1s\ntls: {certificate: [1], key: k}\n"))...)
 	var keys []string
@@ -446,19 +437,9 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	fails(t, all, "sync: sometimes", "tls.certificate: none", "capacity", "want a name=")
 }
 
-// write puts a file into a folder of its own.
-func write(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestFlagsOverrideTheConfigurationFile(t *testing.T) {
 	t.Parallel()
-	path := write(t, "serve.yaml", `
+	path := tests.File(t, "serve.yaml", `
 listen: 127.0.0.1:1
 http: off
 unix: /run/reprise.sock
@@ -511,7 +492,7 @@ tables:
 
 func TestServeListensOnLoopbackByDefault(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"", write(t, "empty.yaml", "\n")} {
+	for _, path := range []string{"", tests.File(t, "empty.yaml", "\n")} {
 		c, err := (&serveCommand{Config: file(path)}).load()
 		if err != nil || c.Listen != "127.0.0.1:7447" || c.HTTP != "127.0.0.1:7448" ||
 			c.StopTimeout != 30*time.Second || c.Data != "" {

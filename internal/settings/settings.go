@@ -28,7 +28,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout/option"
 )
 
-// Reader reads settings. Its zero value does.
+// Reader reads settings. The zero value is ready to use.
 type Reader struct {
 	Synonyms  map[string]string     // names that other programs use, to keys; with their section where it matters
 	Elsewhere func(key string) bool // keys that are not to be given, and so never suggested; nil: none

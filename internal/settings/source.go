@@ -12,7 +12,7 @@ type source struct {
 	read bool
 }
 
-// line returns the line of what stands at a path, that of its key if it has one; 0: nobody knows.
+// line returns the line of what stands at a path, that of its key if it has one; 0 if it is unknown.
 func (s *source) line(path []any) int {
 	key, value := s.find(path)
 	if key == nil {

@@ -1,13 +1,13 @@
-// Package tests has what tests of several packages share: which of them run when, waiting for a condition, numbers that
-// are nearly the same, and files of a text.
+// Package tests has what tests of several packages share: which of them run when, waiting for a condition, and writing
+// a file.
 //
 // Tests run in three ways: with -short, which `make quick` does after every edit; in full, as the first pass of `make
-// test`; and with -short under the race detector, its second. [Long] and [Count] shorten the first, [OneGoroutine] the
-// last, and [LongShared] keeps a long test in the last. A test that calls none of them runs in all three.
+// test`; and with -short under the race detector, its second. [Long] and [Count] shorten the first and the last,
+// [OneGoroutine] the last alone, and [LongShared] keeps a long test in the last. A test that calls none of them runs in
+// all three.
 package tests
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -58,11 +58,6 @@ func Until(t testing.TB, what string, holds func() bool) {
 			t.Fatalf("%s: not within %v", what, timeout)
 		}
 	}
-}
-
-// Near reports whether two numbers differ by at most a tolerance, which is relative where want is larger than 1.
-func Near(got, want, tolerance float64) bool {
-	return math.Abs(got-want) <= tolerance*max(1, math.Abs(want))
 }
 
 // File writes a text to a file of a name in a new folder, and returns its path.

@@ -6,7 +6,7 @@
 // of its part times that inside it, and importance weights are those of that table. What is not exact:
 //
 //   - Between the reading of totals and the draws other clients may insert or draw; the plan is that of the totals.
-//   - Units that max_uses exhausts within a batch of a sampler with replacement leave their own part's draws alone.
+//   - A unit that max_uses exhausts within a batch, drawn with replacement, changes the probabilities of its own part only.
 //   - Sampler least_used knows the never used from the others, not those used once from those used twice.
 //   - Each part ends its epoch by itself; see [Epoch].
 //

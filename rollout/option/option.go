@@ -23,7 +23,7 @@ type Error struct {
 	Key   string // as a configuration spells it, sections included: replay.max_staleness
 	Value any    // as given
 	Want  string // what is allowed: "0 (no limit) or more"
-	Meant string // of a key that there is not, the one that was probably meant, and so not given; "": nobody knows
+	Meant string // of a key that there is not, the one that was probably meant, and so not given; "" if unknown
 
 	relation bool // between keys, each of which may be right by itself
 }
@@ -90,8 +90,8 @@ func (p *Problems) Add(errs ...error) {
 	}
 }
 
-// AddNew is Add without what is said of keys that were wrong by themselves before: of a value that could not be read,
-// checks see what stands in for it.
+// AddNew is Add, but skips errors of keys that were reported before: of a value that could not be read, checks see what
+// stands in for it.
 func (p *Problems) AddNew(errs ...error) {
 	before := *p
 	for _, err := range Each(errors.Join(errs...)) {
@@ -103,8 +103,8 @@ func (p *Problems) AddNew(errs ...error) {
 	}
 }
 
-// In lets check add the problems of a section, whose keys it spells without. It finds those that the section has. Of
-// one that is no section there is nothing to say.
+// In lets check add the problems of a section, whose keys it spells without. It finds those that the section has. If
+// the section itself was malformed, check is not called.
 func (p *Problems) In(section string, check func(p *Problems)) {
 	if p.Has(section) {
 		return

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/task/tasktest"
 )
@@ -32,16 +33,6 @@ func sums() Format {
 		},
 		Same: strings.EqualFold,
 	}
-}
-
-// write makes a file.
-func write(t *testing.T, name, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // lines are n problems, numbered from first.
@@ -64,8 +55,8 @@ func newSet(t *testing.T, s Settings, seed uint64) *Set {
 }
 
 func TestEveryProblemIsEitherTrainedOrHeldOut(t *testing.T) {
-	train := write(t, "train.jsonl", strings.Join(append(lines(0, 100), lines(0, 5)...), "\n"))
-	both := write(t, "test.json", "["+strings.Join(append(lines(90, 30), `{"question": " 50  + 1 ", "answer": "51"}`), ",")+"]") // 10 and 1 of the training file
+	train := tests.File(t, "train.jsonl", strings.Join(append(lines(0, 100), lines(0, 5)...), "\n"))
+	both := tests.File(t, "test.json", "["+strings.Join(append(lines(90, 30), `{"question": " 50  + 1 ", "answer": "51"}`), ",")+"]") // 10 and 1 of the training file
 	for name, c := range map[string]struct {
 		settings       Settings
 		train, heldOut int
@@ -105,12 +96,12 @@ func number(p task.Prompt) int {
 }
 
 func TestSeedOrdersTrainingButNotHeldOut(t *testing.T) {
-	s := Settings{TrainFile: write(t, "p.jsonl", strings.Join(lines(0, 200), "\n"))}
+	s := Settings{TrainFile: tests.File(t, "p.jsonl", strings.Join(lines(0, 200), "\n"))}
 	tasktest.SeedOrdersTraining(t, newSet(t, s, 1), newSet(t, s, 1), newSet(t, s, 2), 180, 8)
 }
 
 func TestProblemsCanBeLeftOut(t *testing.T) {
-	file := write(t, "p.jsonl", strings.Join(lines(0, 40), "\n"))
+	file := tests.File(t, "p.jsonl", strings.Join(lines(0, 40), "\n"))
 	set := newSet(t, Settings{TrainFile: file, HeldOutFraction: 0.25}, 1)
 	unwanted := map[string]bool{set.HeldOut()[3].ID: true}
 	for _, p := range set.Training()[:20] {
@@ -135,7 +126,7 @@ func TestProblemsCanBeLeftOut(t *testing.T) {
 }
 
 func TestPromptsFillTheTemplate(t *testing.T) {
-	set := newSet(t, Settings{TrainFile: write(t, "p.jsonl", strings.Join(lines(7, 2), "\n")),
+	set := newSet(t, Settings{TrainFile: tests.File(t, "p.jsonl", strings.Join(lines(7, 2), "\n")),
 		Template: "Q: {question} A: "}, 1)
 	for _, p := range append(set.HeldOut(), set.Train(0)) {
 		if want := fmt.Sprintf("Q: %d + 1 A: ", number(p)-1); p.Text != want {
@@ -186,7 +177,7 @@ func TestBadFilesAreRefusedByPlaceAndField(t *testing.T) {
 		`no problems: want sums`:                                        " \n",
 		`no problems remain to train on, 1 are held out`:                good,
 	} {
-		path := write(t, "p.json", content)
+		path := tests.File(t, "p.json", content)
 		_, err := New(sums(), Settings{TrainFile: path, HeldOutFraction: 0.1}, 0)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%q: %v, want %s", content, err, want)
@@ -196,7 +187,7 @@ func TestBadFilesAreRefusedByPlaceAndField(t *testing.T) {
 		os.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
-	if _, err := sums().ReadFile(write(t, "p.gz", "\x1f\x8bnot packed")); err == nil {
+	if _, err := sums().ReadFile(tests.File(t, "p.gz", "\x1f\x8bnot packed")); err == nil {
 		t.Error("a torn gzip file is read")
 	}
 }

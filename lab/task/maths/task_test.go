@@ -22,16 +22,6 @@ var (
 	_ task.AnswerChecker = (*Task)(nil)
 )
 
-// write makes a file.
-func write(t *testing.T, name, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func newTask(t testing.TB, s Settings, seed uint64) *Task { return tasktest.New(t, New, s, seed) }
 
 func TestTheFieldsOfPublicFilesAreRead(t *testing.T) {
@@ -67,7 +57,7 @@ func TestTheFieldsOfPublicFilesAreRead(t *testing.T) {
 }
 
 func TestDemonstrationsAreRight(t *testing.T) {
-	path := write(t, "p.jsonl", `{"problem": "a", "answer": "5", "solution": "Thus \\boxed{5}."}
+	path := tests.File(t, "p.jsonl", `{"problem": "a", "answer": "5", "solution": "Thus \\boxed{5}."}
 {"problem": "b", "answer": "5", "solution": "Thus five."}
 {"problem": "c", "answer": "5"}
 {"problem": "d", "answer": "5"}`)
@@ -98,7 +88,7 @@ func TestBadProblemsAreRefusedByField(t *testing.T) {
 		`field solution: 5: want a string`:                               `{"problem": "q", "solution": 5, "answer": "5"}`,
 		`asked at line 1 already, answered "\\frac{1}{2}" there and "2"`: `{"problem": "Halve 1.", "answer": "2"}`,
 	} {
-		path := write(t, "p.json", `{"problem": "Halve 1.", "answer": "\\frac{1}{2}"}`+"\n"+content)
+		path := tests.File(t, "p.json", `{"problem": "Halve 1.", "answer": "\\frac{1}{2}"}`+"\n"+content)
 		if _, err := New(Settings{TrainFile: path}, 0); err == nil || !strings.Contains(err.Error(), "line 2: "+want) {
 			t.Errorf("%q: %v, want %s", content, err, want)
 		}
