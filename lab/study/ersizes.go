@@ -49,8 +49,8 @@ func erQueueConfig(o Options) run.Config {
 	})
 }
 
-func erRatePilot(o Options) Pilot {
-	return ratePilot(erQueue, erQueueConfig(o), 1.8e-4, 3.5e-4, 7e-4, 1.4e-3)
+func erRate(o Options) rateTuning {
+	return tuneRate(o, erQueue, erQueueConfig(o), 1.8e-4, 3.5e-4, 7e-4, 1.4e-3)
 }
 
 // erBuffers are the arms with a buffer, by its size.
@@ -60,19 +60,19 @@ func erBuffers(o Options) (list []Arm) {
 			*c = split{6, 2}.set(*c)
 			c.Replay.Sampler, c.Replay.Capacity = uniform, batches*c.Pipeline.Batch
 		})
-		list = append(list, Arm{fmt.Sprintf("buffer of %d batches", batches), withRate(c, o.rate(erRatePilot(o)))})
+		list = append(list, Arm{fmt.Sprintf("buffer of %d batches", batches), withRate(c, erRate(o).best(o).Learner.LearningRate)})
 	}
 	return list
 }
 
 func erSizePilot(o Options) Pilot {
-	return Pilot{Name: "size of the buffer", Arms: erBuffers(o), of: overTheRun, by: meanOver(1), stage: 1}
+	return Pilot{Name: "size of the buffer", Arms: erBuffers(o), of: overTheRun, by: meanOver(1), stage: 2}
 }
 
-func erPilots(o Options) []Pilot { return []Pilot{erRatePilot(o), erSizePilot(o)} }
+func erPilots(o Options) []Pilot { return append(erRate(o).pilots(), erSizePilot(o)) }
 
 func erArms(o Options) []Arm {
-	rate := o.rate(erRatePilot(o))
+	rate := erRate(o).best(o).Learner.LearningRate
 	turns := func(updates int, by float64) run.Config {
 		return withRate(erConfig(o, 4*erGroup, func(c *run.Config) { // turns are whole groups
 			inTurns(asQueue(updates))(c)

@@ -13,7 +13,7 @@ func ingredients() Study {
 		Lead: []string{
 			"Four parts of a recipe, each with and without: right answers that are kept for longer and make up half of each " +
 				"batch; a buffer of recent rollouts, right or wrong; AsymRE instead of GRPO's clip; small batches. All 16 " +
-				"combinations are run on addition, each at the learning rate that was best for it, of three. With right answers " +
+				"combinations are run on addition, each at the learning rate that was best for it. With right answers " +
 				"and no buffer, at (5,2), fresh rollouts are used once and old ones only if they are right; with a buffer, " +
 				"at (5,3), all are used more often.",
 			fmt.Sprintf("The budget is that of the study opponent. Groups have %d rollouts and the weight decay is %g, with "+
@@ -78,18 +78,18 @@ func ingredientConfig(o Options, m mixture, by float64) run.Config {
 	return t.resized(o, f, withRate(c, roundRate(by*t.rateOf(batch))), batch)
 }
 
-func ingredientPilot(o Options, m mixture) Pilot {
+func ingredientRate(o Options, m mixture) rateTuning {
 	p := Pilot{Name: "rate with " + ingredientParts().name(m), of: overTheRun, by: meanOver(1)}
 	for _, by := range []float64{0.7, 1.4, 2.8} {
 		c := ingredientConfig(o, m, by)
-		p.Arms = append(p.Arms, Arm{fmt.Sprintf("%s: %.2g", p.Name, c.Learner.LearningRate), c})
+		p.Arms = append(p.Arms, Arm{rateName(p.Name, c.Learner.LearningRate), c})
 	}
-	return p
+	return p.withFurtherRates(o)
 }
 
 func ingredientPilots(o Options) (list []Pilot) {
 	for _, m := range ingredientParts().mixtures() {
-		list = append(list, ingredientPilot(o, m))
+		list = append(list, ingredientRate(o, m).pilots()...)
 	}
 	return list
 }
@@ -97,7 +97,7 @@ func ingredientPilots(o Options) (list []Pilot) {
 func ingredientArms(o Options) (list []Arm) {
 	x := ingredientParts()
 	for _, m := range x.mixtures() {
-		list = append(list, Arm{x.name(m), o.choice(ingredientPilot(o, m)).Config})
+		list = append(list, Arm{x.name(m), ingredientRate(o, m).best(o)})
 	}
 	return list
 }

@@ -247,6 +247,10 @@ func (a Arm) atRate(rate float64, plain run.Config) Arm {
 	return Arm{rateName(a.Name, rate), withRate(plain, rate)}
 }
 
+// rateTuning chooses a learning rate in two stages: among a few, and beyond the lowest or highest if that was best. The
+// studies freshness, fresh-parts and off-policy-grpo do not go beyond theirs: their archives are older.
+type rateTuning [2]Pilot
+
 // ratePilot chooses a learning rate by the mean accuracy over the run.
 func ratePilot(name string, c run.Config, rates ...float64) Pilot {
 	p := Pilot{Name: "learning rate, " + name, of: overTheRun, by: meanOver(1)}
@@ -255,6 +259,40 @@ func ratePilot(name string, c run.Config, rates ...float64) Pilot {
 	}
 	return p
 }
+
+// tuneRate chooses a rate as [ratePilot] does, and goes on beyond it if it is the lowest or highest.
+func tuneRate(o Options, name string, c run.Config, rates ...float64) rateTuning {
+	return ratePilot(name, c, rates...).withFurtherRates(o)
+}
+
+// withFurtherRates adds the second stage to a pilot that chooses among rates.
+func (p Pilot) withFurtherRates(o Options) rateTuning {
+	chosen := o.choice(p)
+	rate := chosen.Config.Learner.LearningRate
+	least, most := rate, rate
+	for _, a := range p.Arms {
+		least, most = min(least, a.Config.Learner.LearningRate), max(most, a.Config.Learner.LearningRate)
+	}
+	further := Pilot{Name: p.Name + ", further", of: p.of, by: p.by, stage: p.stage + 1}
+	try := func(rate float64) {
+		further.Arms = append(further.Arms, Arm{rateName(further.Name, rate), withRate(chosen.Config, rate)})
+	}
+	try(rate) // first, so that a tie changes nothing
+	switch rate {
+	case least:
+		try(rate / 2)
+		try(rate / 4)
+	case most:
+		try(2 * rate)
+		try(4 * rate)
+	}
+	return rateTuning{p, further}
+}
+
+func (t rateTuning) pilots() []Pilot { return t[:] }
+
+// best is the configuration at the rate that was chosen.
+func (t rateTuning) best(o Options) run.Config { return o.choice(t[1]).Config }
 
 // halfToTwice returns a configuration's learning rate, half of it and twice as much.
 func halfToTwice(c run.Config) []float64 {

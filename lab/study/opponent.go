@@ -33,8 +33,9 @@ func (t opponentTask) tournament() Study {
 				"twice what was chosen), each with a learning rate that goes with it, the size of groups, the weight decay, the " +
 				"loss, what the family alone can vary, and the rate; then all of them again, near what was chosen. Some trials of some " +
 				"families are alike, where a choice leaves an option without effect: how many differ is said below. On tasks " +
-				"other than addition every family starts from its settings there, and tunes the batch, the loss, its own options " +
-				"and the rate once. Tuning has base models and held-out problems of its own.",
+				"other than addition every family starts from its settings there, and tunes the batch, the loss, its own " +
+				"options, the rate, and the batch again. A batch at an end of those tried has a trial beyond it, down to 60 " +
+				"rollouts. Tuning has base models and held-out problems of its own.",
 			"Compute is counted by formula, and by the clock of all GPUs with rollouts of uneven lengths (length_sigma 1). " +
 				"Workers and trainers have GPUs of their own here, so in turns one part of them waits; GPUs that did both would " +
 				"wait less.",
@@ -141,6 +142,7 @@ type family struct {
 	start  func(*run.Config) // sets what the family is
 	fit    func(*run.Config) // sets what depends on the batch and on how often it is used
 	own    []variant         // what this family alone can vary
+	last   []variant         // two more trials at the end: beyond what own reached, or near the rate
 
 	// what it chose on addition, by the study opponent, and its rate there over that which goes with the batch
 	chose func(*run.Config)
@@ -151,7 +153,7 @@ type family struct {
 func families() []family {
 	return []family{
 		{
-			name: "queue", start: asQueue(1), fit: fitQueue,
+			name: "queue", last: nearRate(), start: asQueue(1), fit: fitQueue,
 			times: 1, chose: func(c *run.Config) { small(c, 1); narrowClip(c) },
 			own: []variant{
 				{name: "filled batches", change: func(c *run.Config) { *c = filled(*c) },
@@ -163,15 +165,15 @@ func families() []family {
 			},
 		},
 		{
-			name: "reuse, async", start: asQueue(3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+			name: "reuse, async", last: nearRate(), start: asQueue(3), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
 			times: 1, chose: func(c *run.Config) { small(c, 1); narrowClip(c); c.Pipeline.BatchUpdates = 2 },
 		},
 		{
-			name: "reuse, sync", start: inTurns(asQueue(3)), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
+			name: "reuse, sync", last: nearRate(), start: inTurns(asQueue(3)), fit: fitQueue, own: updatesOnABatch(2, 4, 6, 8),
 			times: 1, chose: func(c *run.Config) { small(c, 1); withoutClip(c) },
 		},
 		{
-			name: "plain buffer", buffer: true,
+			name: "plain buffer", last: nearRate(), buffer: true,
 			times: 1, chose: func(c *run.Config) { small(c, 2); withoutClip(c) },
 			start: func(c *run.Config) {
 				*c = split{5, 3}.set(*c)
@@ -187,7 +189,7 @@ func families() []family {
 			},
 		},
 		{
-			name: "recipe", buffer: true,
+			name: "recipe", buffer: true, last: []variant{rightAnswers(0.85), rightAnswers(0.95)},
 			times: 2.8, chose: func(c *run.Config) {
 				small(c, 3)
 				withoutClip(c)
@@ -200,8 +202,7 @@ func families() []family {
 			fit: func(c *run.Config) { keepRightAnswers(c, max(c.Pipeline.Batch, opponentBuffer/4)) },
 			own: []variant{
 				withSplit(split{6, 2}), withSplit(split{4, 4}),
-				{name: "three quarters right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.75 }},
-				{name: "a quarter right answers", change: func(c *run.Config) { c.Replay.PositiveShare = 0.25 }},
+				rightAnswers(0.75), rightAnswers(0.25),
 			},
 		},
 	}
@@ -213,6 +214,15 @@ func keepRightAnswers(c *run.Config, recent int) {
 	c.Replay.PositiveFraction = float64(opponentBuffer) / float64(c.Replay.Capacity)
 	c.Replay.PositiveThreshold, c.Replay.PositivesPerPrompt = new(float32(0.5)), 4
 }
+
+// rightAnswers makes a share of each batch right answers that were kept.
+func rightAnswers(share float64) variant {
+	return variant{name: percent(share) + " right answers",
+		change: func(c *run.Config) { c.Replay.PositiveShare = share }}
+}
+
+// nearRate are learning rates between those of the other stages.
+func nearRate() []variant { return timesRate(0.85, 1.2) }
 
 func withSplit(s split) variant {
 	return variant{name: s.String(), change: func(c *run.Config) { *c = s.set(*c) }}
@@ -288,7 +298,7 @@ func (c contest) pilots() []Pilot {
 			}
 			return nil
 		}},
-		{"batch again", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
+		{"batch again", func(chosen Arm) []variant { return c.batchTimes(chosen.Config, 0.5, 2) }},
 	}...)
 	if !c.task.transfer {
 		stages = append(stages, []stage{
@@ -303,10 +313,12 @@ func (c contest) pilots() []Pilot {
 				return weightDecays(d/2, 2*d)
 			}},
 			{"rate again", as(timesRate(minRate, 0.7, 1.4, maxRate)...)},
-			{"batch once more", func(chosen Arm) []variant { return c.neighbours(chosen.Config) }},
+			{"batch once more", func(chosen Arm) []variant { return c.batchTimes(chosen.Config, 0.5, 2) }},
 		}...)
 	}
 	var list []Pilot
+	stages = append(stages, stage{"last", as(c.family.last...)},
+		stage{"batch beyond", func(chosen Arm) []variant { return c.batchBeyond(list, chosen.Config) }})
 	var chosen Arm
 	for i, s := range stages {
 		p := Pilot{Name: fmt.Sprintf("%s: %s", c.family.name, s.name), of: overTheRun, by: meanOver(1), stage: i}
@@ -364,9 +376,9 @@ func weightDecays(list ...float64) (variants []variant) {
 // smallestBatch is the smallest that is tried.
 const smallestBatch = 60
 
-// neighbours are half the chosen batch and twice that, with rates that go with them.
-func (c contest) neighbours(chosen run.Config) (list []variant) {
-	for _, by := range []float64{0.5, 2} {
+// batchTimes are multiples of the chosen batch, with rates that go with them.
+func (c contest) batchTimes(chosen run.Config, multiples ...float64) (list []variant) {
+	for _, by := range multiples {
 		batch := int(by * float64(chosen.Pipeline.Batch))
 		if batch >= smallestBatch && batch%chosen.Pipeline.Group == 0 {
 			list = append(list, variant{name: fmt.Sprintf("batch of %d", batch), change: func(to *run.Config) {
@@ -376,6 +388,26 @@ func (c contest) neighbours(chosen run.Config) (list []variant) {
 		}
 	}
 	return list
+}
+
+// batchBeyond is half of the smallest batch that was tried if that was chosen, or twice the largest.
+func (c contest) batchBeyond(tried []Pilot, chosen run.Config) []variant {
+	batch := chosen.Pipeline.Batch
+	least, most := batch, batch
+	for _, p := range tried {
+		for _, a := range p.Arms {
+			least, most = min(least, a.Config.Pipeline.Batch), max(most, a.Config.Pipeline.Batch)
+		}
+	}
+	switch {
+	case least == most:
+		return nil
+	case batch == least:
+		return c.batchTimes(chosen, 0.5)
+	case batch == most:
+		return c.batchTimes(chosen, 2)
+	}
+	return nil
 }
 
 // What families chose on addition.

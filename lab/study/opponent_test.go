@@ -1,6 +1,7 @@
 package study
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ func TestTheStagesOfTheTournamentMakeConfigurationsThatRun(t *testing.T) {
 		for pick := range 4 {
 			quick := pick >= 3
 			o := Options{Seeds: 12, Quick: quick, chosen: map[string]int{}}
-			for stage := range 14 {
+			for stage := range 20 {
 				for _, p := range task.pilots(o) {
 					if p.stage == stage {
 						o.chosen[p.Name] = (pick * (stage + 1)) % len(p.Arms)
@@ -99,6 +100,29 @@ func TestAStudyOfTwoBlocksHasSixBaseModels(t *testing.T) {
 	for base, n := range counts {
 		if n != 2 {
 			t.Errorf("base model %d has %d runs, want 2", base, n)
+		}
+	}
+}
+
+// A batch at an end of those tried has one more trial beyond it.
+func TestNoBatchIsChosenAtAnEndOfThoseTried(t *testing.T) {
+	search := opponentTasks()[1]
+	for _, c := range []struct {
+		name          string
+		first, second int // what is chosen of 240 to 3,840, and then of as before, half and twice that
+		want          []int
+	}{
+		{"inside", 1, 0, nil}, {"240, and not less", 0, 0, nil}, {"240, then 120", 0, 1, []int{60}},
+		{"3,840, then 7,680", 4, 2, []int{15360}}, {"3,840, and not more", 4, 0, nil},
+	} {
+		o := Options{Seeds: 12, chosen: map[string]int{"queue: batch": c.first, "queue: batch again": c.second}}
+		pilots := search.contests(o)[0].pilots()
+		var got []int
+		for _, a := range pilots[len(pilots)-1].Arms[1:] {
+			got = append(got, a.Config.Pipeline.Batch)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: batches %d are tried at the end, want %d", c.name, got, c.want)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (p *plan) validate() error {
 func newJob(a Arm, seed uint64) (*job, error) {
 	c := a.Config
 	c.Seed, c.Warmup.Seed = seed, run.BaseSeed(baseOf(seed))
-	c.Evaluate.Temperature, c.Evaluate.Problems = 1, "judge"
+	c.Evaluate.Temperature, c.Evaluate.Problems = c.Generate.Temperature, "judge"
 	if seed > pilotSeed {
 		c.Evaluate.Problems = "choose"
 	}

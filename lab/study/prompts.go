@@ -26,7 +26,7 @@ func prompts() Study {
 				"fixed prompts, training on random rewards, and filled batches with rollouts so cheap that generation is " +
 				"not the bottleneck.",
 		},
-		Pilots: func(o Options) []Pilot { return []Pilot{promptPilot(o)} }, Arms: promptArms, Judge: judgePrompts,
+		Pilots: func(o Options) []Pilot { return promptRate(o).pilots() }, Arms: promptArms, Judge: judgePrompts,
 	}
 }
 
@@ -106,10 +106,10 @@ func filled(c run.Config) run.Config {
 	return c
 }
 
-// promptPilot chooses the learning rate of all arms.
-func promptPilot(o Options) Pilot {
+// promptRate chooses the learning rate of all arms.
+func promptRate(o Options) rateTuning {
 	c := rehearsed(o, promptBase())
-	return ratePilot(allPrompts, c, halfToTwice(c)...)
+	return tuneRate(o, allPrompts, c, halfToTwice(c)...)
 }
 
 func promptArms(o Options) []Arm {
@@ -125,7 +125,7 @@ func promptArms(o Options) []Arm {
 		Arm{cheapPlain, cheapRollouts()}, Arm{cheapFilled, filled(cheapRollouts())},
 		Arm{cheapReplay, filled(promptDefaults().set(cheapRollouts()))})
 	for i := range arms {
-		arms[i].Config = rehearsed(o, withRate(arms[i].Config, o.rate(promptPilot(o))))
+		arms[i].Config = rehearsed(o, withRate(arms[i].Config, promptRate(o).best(o).Learner.LearningRate))
 	}
 	return arms
 }

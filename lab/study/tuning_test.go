@@ -79,3 +79,17 @@ func TestTheTuningOfTheQueueBuildsOnWhatWasChosen(t *testing.T) {
 		}
 	}
 }
+
+// A rate at an end of those tried has two further rates beyond it; one in the middle has none.
+func TestRatesBeyondTheBestOneAreTried(t *testing.T) {
+	for chosen, want := range [][]float64{{1e-3, 5e-4, 2.5e-4}, {2e-3}, {4e-3, 8e-3, 16e-3}} {
+		o := Options{chosen: map[string]int{"learning rate, x": chosen}}
+		var got []float64
+		for _, a := range tuneRate(o, "x", run.Default(), 1e-3, 2e-3, 4e-3)[1].Arms {
+			got = append(got, a.Config.Learner.LearningRate)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("arm %d was best, and %v are tried further, want %v", chosen, got, want)
+		}
+	}
+}
