@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 
@@ -85,20 +86,27 @@ type reader struct {
 	tail   []byte // before that: of a frame that may go on
 }
 
-// reader begins to read a segment up to a size, below 0 all of it.
+// begin opens a segment to read it up to a size; below 0: all of it.
 func (l *Log) begin(number uint64, size int64) (*reader, error) {
 	f, err := l.Disk.Open(l.path(number), os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	length, err := f.Size()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
 	if size < 0 {
-		size = length
+		size = math.MaxInt64
 	}
-	return &reader{file: f, name: l.name(number), id: l.id, size: min(size, length)}, nil
+	r := &reader{file: f, name: l.name(number), id: l.id}
+	return r, r.resize(size)
+}
+
+// resize sets how much of the segment is read: what it has up to a size. After an error the file is closed.
+func (r *reader) resize(size int64) error {
+	length, err := r.file.Size()
+	if err != nil {
+		return errors.Join(fmt.Errorf("reading %s: %w", r.name, err), r.file.Close())
+	}
+	r.size = max(r.offset, min(size, length))
+	return nil
 }
 
 // next reads the next block into memory that is used again. After the last it closes the file.
