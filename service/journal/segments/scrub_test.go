@@ -69,6 +69,25 @@ func TestAScrubReadsASegmentThatIsFilledMeanwhile(t *testing.T) {
 	}
 }
 
+// A segment that is cut short while it is read ends there: nothing is read twice.
+func TestASegmentCutShortWhileItIsReadEndsThere(t *testing.T) {
+	d := new(disktest.Simulated)
+	l := create(t, d, 3<<20, 6, 400<<10)
+	r, err := l.begin(1, -1)
+	must(t, err)
+	first := r.next(nil)
+	path, size := l.path(1), int64(blockBytes+100)
+	d.SetContent(path, d.Content(path)[:size])
+	second := r.next(first.memory)
+	must(t, second.err)
+	if len(first.frames) != 5 || len(second.frames) != 0 || !second.last || second.size != size ||
+		int64(len(second.memory)) != size-first.frames[4].end() {
+		t.Errorf("%d frames, then %d of a block of %d bytes; the last: %t, of %d bytes", len(first.frames),
+			len(second.frames), len(second.memory), second.last, second.size)
+	}
+	must(t, l.Close())
+}
+
 // A scrub whose next segment was trimmed meanwhile says so before it yields what the log has now.
 func TestAScrubBeginsAnewWhereTheLogWasTrimmed(t *testing.T) {
 	l := create(t, new(disktest.Simulated), 100, 4, 80) // a message each

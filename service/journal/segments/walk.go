@@ -111,14 +111,20 @@ func (r *reader) resize(size int64) error {
 
 // next reads the next block into memory that is used again. After the last it closes the file.
 func (r *reader) next(memory []byte) *block {
-	b := &block{name: r.name, first: r.offset == 0, size: r.size, memory: append(memory[:0], r.tail...)}
+	b := &block{name: r.name, first: r.offset == 0, memory: append(memory[:0], r.tail...)}
 	at := r.offset - int64(len(r.tail))
-	n := int(min(blockBytes, r.size-r.offset))
-	b.memory = slices.Grow(b.memory, n)[:len(r.tail)+n]
-	if _, err := r.file.ReadAt(b.memory[len(r.tail):], r.offset); err != nil && err != io.EOF {
+	want := int(min(blockBytes, r.size-r.offset))
+	b.memory = slices.Grow(b.memory, want)[:len(r.tail)+want]
+	n, err := r.file.ReadAt(b.memory[len(r.tail):], r.offset)
+	if err != nil && err != io.EOF {
 		b.err = fmt.Errorf("reading %s: %w", r.name, err)
 	}
+	b.memory = b.memory[:len(r.tail)+n]
 	r.offset += int64(n)
+	if n < want { // it was cut short meanwhile
+		r.size = r.offset
+	}
+	b.size = r.size
 	content := b.memory
 	if b.first {
 		b.checkHeader(r.id)
