@@ -567,7 +567,7 @@ func (l *Log) Resume() error {
 	for i := range l.segments {
 		l.segments[i].first = e.firsts[i]
 	}
-	l.frontier = frontier{last: e.next - 1, message: e.next - 1}
+	l.frontier = frontier{last: e.next - 1, message: e.next - 1, said: e.front}
 	l.kept = e.front
 	if len(l.segments) == 0 {
 		l.synced = l.last

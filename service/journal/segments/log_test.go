@@ -3,8 +3,68 @@ package segments
 import (
 	"bytes"
 	"encoding/binary"
+	"log/slog"
+	"slices"
 	"testing"
+
+	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/disk/disktest"
 )
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func options(d disk.Files, full int64) Options {
+	return Options{Disk: d, Logger: slog.New(slog.DiscardHandler), FullBytes: full}
+}
+
+// create returns a log in its place with n messages of some bytes.
+func create(t *testing.T, d *disktest.Simulated, full int64, n, bytes int) *Log {
+	t.Helper()
+	must(t, d.MakeFolder("/data"))
+	l, err := Create("/data/log", options(d, full))
+	must(t, err)
+	write(t, l, n, bytes)
+	must(t, l.MoveInPlace(nil))
+	return l
+}
+
+// write appends n messages of some bytes.
+func write(t *testing.T, l *Log, n, bytes int) {
+	t.Helper()
+	for range n {
+		_, err := l.Append([][]byte{make([]byte, bytes)}, true)
+		must(t, err)
+	}
+}
+
+// A restart on a full disk removes the segments that a crash has left, as what is on disk already says that they are not
+// needed.
+func TestAFullDiskKeepsNoSegmentThatACrashLeft(t *testing.T) {
+	d := new(disktest.Simulated)
+	l := create(t, d, 100, 4, 80) // a message each
+	first := l.path(1)
+	content := slices.Clone(d.Content(first))
+	must(t, l.Trim(4))
+	must(t, l.Sync())
+	must(t, l.Close())
+	d.SetContent(first, content)
+
+	l, err := Open("/data/log", options(d, 100), false)
+	must(t, err)
+	must(t, l.Read(func([]Message) error { return nil }))
+	must(t, l.Resume())
+	d.Fill(true)
+	if must(t, l.Sync()); l.Segments() != 1 {
+		t.Errorf("there are %d segments", l.Segments())
+	}
+	must(t, l.Close())
+}
+
 
 // FuzzSegment reads arbitrary segments: what is read is what appendFrame writes.
 func FuzzSegment(f *testing.F) {

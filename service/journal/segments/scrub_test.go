@@ -2,42 +2,11 @@ package segments
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/disk/disktest"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// create returns a log in its place with n messages of some bytes.
-func create(t *testing.T, d disk.Files, full int64, n, bytes int) *Log {
-	t.Helper()
-	must(t, d.MakeFolder("/data"))
-	l, err := Create("/data/log", Options{Disk: d, Logger: slog.New(slog.DiscardHandler), LockTimeout: time.Second,
-		FullBytes: full})
-	must(t, err)
-	write(t, l, n, bytes)
-	must(t, l.MoveInPlace(nil))
-	return l
-}
-
-// write appends n messages of some bytes.
-func write(t *testing.T, l *Log, n, bytes int) {
-	t.Helper()
-	for range n {
-		_, err := l.Append([][]byte{make([]byte, bytes)}, true)
-		must(t, err)
-	}
-}
 
 // A scrub reads all of a segment that grows and is followed by another while it is read.
 func TestAScrubReadsASegmentThatIsFilledMeanwhile(t *testing.T) {
