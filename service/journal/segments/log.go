@@ -148,7 +148,8 @@ func Create(path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// MoveInPlace gives the log its path, if it was written without an error. After an error nothing is left of it.
+// MoveInPlace gives the log its path, if it was written without an error. After an error it is closed, and nothing is
+// left of it.
 func (l *Log) MoveInPlace(written error) error {
 	path, err := strings.TrimSuffix(l.folder, Unfinished), written
 	if err == nil {
@@ -157,18 +158,20 @@ func (l *Log) MoveInPlace(written error) error {
 	if err == nil {
 		err = l.Disk.Rename(l.folder, path)
 	}
-	if err == nil {
-		err = l.Disk.SyncFolder(filepath.Dir(path))
-	}
 	if err != nil {
 		err = errors.Join(err, l.Close(), disk.RemoveAll(l.Disk, l.folder))
-		if disk.IsFull(err) && !errors.Is(err, ErrNoSpace) {
-			err = noSpace(path, err)
+	} else {
+		l.folder = path
+		if err = l.Disk.SyncFolder(filepath.Dir(path)); err == nil {
+			l.file, err = l.Disk.Open(l.path(l.segments[len(l.segments)-1].number), os.O_RDWR)
 		}
-		return err
+		if err != nil {
+			err = errors.Join(err, l.Close(), Remove(path, l.Disk))
+		}
 	}
-	l.folder = path
-	l.file, err = l.Disk.Open(l.path(l.segments[len(l.segments)-1].number), os.O_RDWR)
+	if disk.IsFull(err) && !errors.Is(err, ErrNoSpace) {
+		err = noSpace(path, err)
+	}
 	return err
 }
 
