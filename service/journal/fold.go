@@ -66,7 +66,7 @@ func (f *fold) add(messages []Message) error {
 // gap says that messages are missing before the next.
 func (f *fold) gap() { f.missing, f.part = true, nil }
 
-// had is what the log had before the next message.
+// had returns the tally so far.
 func (f *fold) had() Tally {
 	if f.cut != nil {
 		return f.cut.tally

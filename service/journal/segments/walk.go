@@ -287,7 +287,7 @@ type ending struct {
 	left     int      // messages among them that could be read
 }
 
-// walk is a way through a log from its front to its end.
+// walk is one pass over a log, from its front to its end.
 type walk struct {
 	front   uint64
 	yield   func([]Message) error
@@ -308,7 +308,7 @@ func newWalk(front, synced uint64, yield func([]Message) error, damaged func(Dam
 // Walk yields the messages of a log, and calls damaged for what is missing among them.
 func (l *Log) Walk(yield func([]Message) error, damaged func(Damage) error) error {
 	w := newWalk(l.front, l.synced, yield, damaged)
-	for _, name := range l.strangers {
+	for _, name := range l.foreign {
 		if err := damaged(Damage{Segment: name, What: "it belongs to another journal: move it there"}); err != nil {
 			return err
 		}
