@@ -34,11 +34,6 @@ type Changes struct {
 	State    *State
 }
 
-// Empty reports whether no rollout and no request changed. State may differ all the same.
-func (c *Changes) Empty() bool {
-	return !c.Reset && len(c.Inserted)+len(c.Removed)+len(c.Changed)+len(c.Requests)+len(c.Consumed) == 0
-}
-
 // Stored is one rollout in a table, with all that the table knows of it.
 type Stored struct {
 	Usage
@@ -115,15 +110,6 @@ func (st *State) Present() int {
 		n += st.Shards[i].Counts.present()
 	}
 	return int(n)
-}
-
-// OnLease is the number of draws that were handed out and not settled.
-func (st *State) OnLease() uint64 {
-	n := uint64(0)
-	for i := range st.Shards {
-		n += st.Shards[i].Counts.onLease()
-	}
-	return n
 }
 
 // plainState has no methods for gob to call.
@@ -451,10 +437,8 @@ func (t *Table) checkRecovered(r *Recovered) error {
 	if st == nil {
 		return fmt.Errorf("its state is missing: %w", rollout.ErrInvalid)
 	}
-	if st.Identity != "" { // journals of earlier builds have none: the definition in the journal says the options
-		if err := sameIdentity(st.Identity, t.options); err != nil {
-			return err
-		}
+	if err := sameIdentity(st.Identity, t.options); err != nil {
+		return err
 	}
 	if len(st.Shards) != len(t.shards) {
 		return fmt.Errorf("its state has %d shards, the options %d: %w", len(st.Shards), len(t.shards),

@@ -16,7 +16,7 @@ import (
 type idRange struct {
 	First  rollout.ID
 	Count  int
-	Digest uint64 // of the contents; 0: unknown, in older journals and snapshots
+	Digest uint64 // of the contents; 0: unknown, in older snapshots
 }
 
 // repeated returns the IDs if the groups are those of the insertion. The error wraps rollout.ErrInvalid.

@@ -16,6 +16,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal/segments"
 )
 
 // Of segments: the bytes of a header, and of a frame's.
@@ -133,6 +134,63 @@ func salvaged(t *testing.T, o Options, kind replay.Options, ever map[rollout.ID]
 	}
 	must(t, j.Close())
 	return table, report, recovery
+}
+
+// breakLast changes the last message of a journal, and returns it.
+func breakLast(t *testing.T, o Options) frame {
+	t.Helper()
+	for _, path := range slices.Backward(segmentsIn(t, o)) {
+		for _, f := range slices.Backward(framesOf(simulated(o).Content(path))) {
+			if len(f.message) > 0 {
+				simulated(o).Content(path)[f.end()-1] ^= 1
+				return f
+			}
+		}
+	}
+	t.Fatal("there is no message")
+	return frame{}
+}
+
+// The last message of a journal costs itself alone, like any other: the rest of its cut is kept, and the report does not
+// take it for an interrupted write.
+func TestDamageToTheLastMessageCostsNoOther(t *testing.T) {
+	kind := replay.Options{Capacity: 1000}
+	o, _, ever := sample(t, kind, 4)
+	whole := must2(verify(o.withDefaults()))(t)
+	last := breakLast(t, o)
+	if p := must2(decodePiece(Message{Position: last.position, Data: last.message}, true)); p(t).piece == 0 {
+		t.Fatal("the last cut has one message")
+	}
+	_, report, recovery := salvaged(t, o, kind, ever)
+	if report.Torn != 0 || report.Left != 0 || report.Messages != whole.Messages-1 || report.FollowRollouts != 0 ||
+		report.Rollouts != len(ever) || report.Surplus != 0 || recovery.Rollouts != len(ever) || recovery.Lost != 0 {
+		t.Errorf("of %d rollouts: %s\n%s", len(ever), report, recovery)
+	}
+	if said := "what was lost there is not known"; !strings.Contains(report.String(), said) {
+		t.Errorf("it does not say %q: %s", said, report)
+	}
+}
+
+// A restore that was interrupted never happened, even if what it wrote last is damaged.
+func TestDamageToAnInterruptedRestoreKeepsTheTable(t *testing.T) {
+	kind := replay.Options{Capacity: 1000}
+	o, _, ever := sample(t, kind, 4)
+	l := must2(segments.Open(o.Path, o.withDefaults().segments(), false))(t)
+	f := newFold(true)
+	must(t, l.Read(f.add))
+	must(t, l.Resume())
+	w := newLogWriter(l, o.withDefaults())
+	w.ledger = f.ledger
+	b := f.batch()
+	b.all = b.all[:1]
+	must(t, w.complete(b)) // all but the end
+	must(t, l.Sync())
+	must(t, l.Close())
+	breakLast(t, o)
+	_, report, recovery := salvaged(t, o, kind, ever)
+	if report.Rollouts != len(ever) || recovery.Rollouts != len(ever) || report.FollowRollouts != 0 {
+		t.Errorf("of %d rollouts: %s\n%s", len(ever), report, recovery)
+	}
 }
 
 // Each kind of damage is named, and salvage keeps what it says.

@@ -32,7 +32,7 @@ type fold struct {
 
 	// damaged is told of messages that do not fit, which are left out; nil: they are errors.
 	damaged func(position uint64, err error)
-	missing bool  // messages are missing before the next
+	missing bool  // messages are missing before the next, or at the end
 	lost    Tally // entries that were missing
 }
 
@@ -66,7 +66,7 @@ func (f *fold) add(messages []Message) error {
 // gap says that messages are missing before the next.
 func (f *fold) gap() { f.missing, f.part = true, nil }
 
-// had is what the log had before the next message.
+// had returns the tally so far.
 func (f *fold) had() Tally {
 	if f.cut != nil {
 		return f.cut.tally
@@ -204,6 +204,11 @@ func (f *fold) take(p *piece, number uint64) {
 
 // finish decodes the table's state, and returns what does not fit together (invariant 11).
 func (f *fold) finish() (problems []string) {
+	// Of a cut whose last messages are damaged the others are kept: all of a cut is written before any of it is known to
+	// be on disk. Only a restore writes its cut bit by bit. While the log has a cut before it, it may not have ended.
+	if c := f.cut; c != nil && f.missing && (c.flags&flagReset == 0 || f.number == 0) {
+		f.apply()
+	}
 	f.torn, f.cut = f.cut != nil, nil
 	value := f.state[tableKey]
 	if value == nil {

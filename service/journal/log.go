@@ -10,7 +10,7 @@ import (
 )
 
 // Log is an ordered log of messages: files of this machine, or what several machines keep. It gives back what it was
-// given, or an error: it has the checksums. A journal appends, trims and syncs from one goroutine each.
+// given, or an error: it has the checksums. Append and Trim are called from one goroutine; Sync may run beside them.
 type Log interface {
 	// Append appends messages of at most MessageBytes in order, and returns the position of the last. Positions ascend by
 	// one. With sync they are as safe as the log can make them when it returns. After an error some of the first may be

@@ -109,73 +109,82 @@ func OpenIn(l Log, o Options, build func() (*replay.Table, error)) (*Journal, *r
 // recoverTable makes the table and the journal of what a log has.
 func recoverTable(l Log, o Options, build func([]byte) (*replay.Table, error)) (*Journal, *replay.Table, *Recovery,
 	error) {
-	failed := func(err error) (*Journal, *replay.Table, *Recovery, error) { return nil, nil, nil, err }
+	f, err := readLog(l, o)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	table, err := build(f.state[definitionKey])
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("making its table: %w", err)
+	}
+	j := newJournal(o, l, f.state[definitionKey], table)
+	r := &Recovery{Path: o.Path}
+	if f.number == 0 { // it is empty, or its first cut never happened
+		err = j.writeAll(nil)
+	} else {
+		r, err = j.rebuild(f, table)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	j.start()
+	r.LogBytes = j.Stats().LogBytes
+	return j, table, r, nil
+}
+
+// readLog reads a log. It refuses a damaged one. One that others hold may be empty.
+func readLog(l Log, o Options) (*fold, error) {
 	files, _ := l.(*segments.Log)
 	f := newFold(true)
 	f.sizes = o.slack / 8
 	err := l.Read(f.add)
-	empty := err == nil && f.number == 0 // or its first cut never happened
 	var problems []string
-	if err == nil && !(empty && files == nil) {
+	if err == nil && (f.number > 0 || files != nil) {
 		problems = f.finish()
 	}
-	if files != nil && (err != nil || len(problems) > 0) {
-		return failed(refusal(files, err))
+	switch {
+	case files != nil && (err != nil || len(problems) > 0):
+		return nil, refusal(files, err)
+	case len(problems) > 0:
+		return nil, fmt.Errorf("%w: %s", ErrDamaged, strings.Join(problems, "; "))
 	}
-	if len(problems) > 0 {
-		err = fmt.Errorf("%w: %s", ErrDamaged, strings.Join(problems, "; "))
-	}
-	if err != nil {
-		return failed(err)
-	}
-	table, err := build(f.state[definitionKey])
-	if err != nil {
-		return failed(fmt.Errorf("making its table: %w", err))
-	}
-	j := newJournal(o, l, f.state[definitionKey], table)
-	if empty {
-		if err := j.writeAll(nil); err != nil {
-			return failed(err)
-		}
-		j.start()
-		return j, table, &Recovery{Path: o.Path}, nil
-	}
+	return f, err
+}
+
+// rebuild fills the table with what its log had, and makes the log go on after the last whole cut.
+func (j *Journal) rebuild(f *fold, table *replay.Table) (*Recovery, error) {
 	if j.writer.experts != nil {
 		j.writer.experts.restore(f.stored, f.apart)
 	}
 	recovered, err := f.recovered()
 	if err != nil {
-		return failed(err)
+		return nil, err
 	}
 	done, err := table.JournalView().Rebuild(recovered)
 	if err != nil {
-		return failed(err)
+		return nil, err
 	}
-	if files != nil {
+	if j.files != nil {
 		if f.torn {
-			err = files.CutAfter(f.end)
+			err = j.files.CutAfter(f.end)
 		}
 		if err == nil {
-			err = files.Resume()
+			err = j.files.Resume()
 		}
 		if err != nil {
-			return failed(err)
+			return nil, err
 		}
 	}
 	j.writer.ledger, j.lastState = f.ledger, f.state[tableKey]
 	j.writer.size.Store(f.ledger.bytes)
 	flow := table.ServiceView().Flow()
-	r := &Recovery{Path: o.Path, Rollouts: flow.Present, Bytes: flow.Bytes, Version: table.Version(),
+	r := &Recovery{Path: j.options.Path, Rollouts: flow.Present, Bytes: flow.Bytes, Version: table.Version(),
 		Requests: len(f.requests), Returned: done.Returned, Lost: done.Lost, Dropped: done.Dropped, Salvaged: f.saved,
 		WithoutExperts: len(f.apart), Blobs: f.blobs()}
 	if f.saved { // what is missing counts as evicted from now on
-		if err := j.writeAll(r.Blobs); err != nil {
-			return failed(err)
-		}
+		err = j.writeAll(r.Blobs)
 	}
-	j.start()
-	r.LogBytes = j.Stats().LogBytes
-	return j, table, r, nil
+	return r, err
 }
 
 // Remove removes a journal that no process has open.

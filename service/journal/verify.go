@@ -58,6 +58,7 @@ type Report struct {
 
 	// With damage.
 	Lost           Tally  // what the missing messages had; rollouts whose removal is missing may have come back
+	LostEnd        bool   // no message follows the last damage, which would say what is lost there
 	FollowMessages int    // intact ones after the first damage
 	FollowRollouts uint64 // in them
 	Surplus        int    // rollouts that Salvage left out: the oldest of more than the table's state counts
@@ -101,6 +102,9 @@ func (r *Report) consequences() string {
 	if l := &r.Lost; *l != (Tally{}) {
 		text += fmt.Sprintf("; what is missing had %d rollouts, %d uses, %d insertions and %d removals", l.Rollouts, l.Uses,
 			l.Insertions, l.Removals)
+	}
+	if r.LostEnd {
+		text += "; no message follows the last damage, so what was lost there is not known"
 	}
 	if r.Lost.Removals > 0 {
 		text += "; as many rollouts that had left the table may have come back"
@@ -178,7 +182,10 @@ func (r *Report) fill(l *segments.Log, f *fold) {
 	}
 	if r.Lost = f.lost; !r.Whole() {
 		r.FollowMessages = r.Messages - r.messagesBefore
-		r.FollowRollouts = f.tally.Rollouts - r.before.Rollouts - f.lost.Rollouts
+		r.LostEnd = f.missing
+		if before := r.before.Rollouts + f.lost.Rollouts; f.tally.Rollouts > before { // unless they are in a torn cut
+			r.FollowRollouts = f.tally.Rollouts - before
+		}
 	}
 }
 
@@ -218,7 +225,11 @@ func salvage(o Options, to string) (*Report, error) {
 	}
 	b := f.batch()
 	if f.table != nil {
-		r.Surplus = max(0, len(b.all)-f.table.Present())
+		// The state counts no rollouts that came after it.
+		known, _ := slices.BinarySearchFunc(b.all, f.table.LastID+1, func(k replay.Stored, id rollout.ID) int {
+			return cmp.Compare(k.ID, id)
+		})
+		r.Surplus = max(0, known-f.table.Present())
 		b.all, r.Rollouts = b.all[r.Surplus:], len(b.all)-r.Surplus
 	}
 	if f.saved || !r.Whole() {

@@ -89,12 +89,12 @@ type Options struct {
 // Log is a log. One goroutine appends and trims; Sync, Size and scrubs may go on beside it.
 type Log struct {
 	Options
-	folder    string
-	id        uint64
-	lock      io.Closer
-	strangers []string // names of segments of other logs
-	end       ending   // where Read found the end
-	buffer    []byte   // of write
+	folder  string
+	id      uint64
+	lock    io.Closer
+	foreign []string // names of segments of other logs
+	end     ending   // where Read found the end
+	buffer  []byte   // of write
 
 	syncing sync.Mutex // held during a sync; locked before mu
 
@@ -148,7 +148,8 @@ func Create(path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// MoveInPlace gives the log its path, if it was written without an error. After an error nothing is left of it.
+// MoveInPlace gives the log its path, if it was written without an error. After an error it is closed, and nothing is
+// left of it.
 func (l *Log) MoveInPlace(written error) error {
 	path, err := strings.TrimSuffix(l.folder, Unfinished), written
 	if err == nil {
@@ -157,18 +158,20 @@ func (l *Log) MoveInPlace(written error) error {
 	if err == nil {
 		err = l.Disk.Rename(l.folder, path)
 	}
-	if err == nil {
-		err = l.Disk.SyncFolder(filepath.Dir(path))
-	}
 	if err != nil {
 		err = errors.Join(err, l.Close(), disk.RemoveAll(l.Disk, l.folder))
-		if disk.IsFull(err) && !errors.Is(err, ErrNoSpace) {
-			err = noSpace(path, err)
+	} else {
+		l.folder = path
+		if err = l.Disk.SyncFolder(filepath.Dir(path)); err == nil {
+			l.file, err = l.Disk.Open(l.path(l.segments[len(l.segments)-1].number), os.O_RDWR)
 		}
-		return err
+		if err != nil {
+			err = errors.Join(err, l.Close(), Remove(path, l.Disk))
+		}
 	}
-	l.folder = path
-	l.file, err = l.Disk.Open(l.path(l.segments[len(l.segments)-1].number), os.O_RDWR)
+	if disk.IsFull(err) && !errors.Is(err, ErrNoSpace) {
+		err = noSpace(path, err)
+	}
 	return err
 }
 
@@ -246,10 +249,10 @@ func (l *Log) list() error {
 		if name == l.name(number) {
 			l.segments = append(l.segments, segment{number: number})
 		} else {
-			l.strangers = append(l.strangers, name)
+			l.foreign = append(l.foreign, name)
 		}
 	}
-	slices.Sort(l.strangers)
+	slices.Sort(l.foreign)
 	slices.SortFunc(l.segments, func(a, b segment) int { return cmp.Compare(a.number, b.number) })
 	return nil
 }
@@ -424,9 +427,9 @@ func (l *Log) inPlace() error {
 	return nil
 }
 
-// cutOff takes back what came after the first segments, of which the last had some bytes, for good: what is written in
-// its place must not meet it after a loss of power.
-func (l *Log) cutOff(count int, bytes int64) error {
+// cutOff truncates the log to its first count segments, the last of them to size bytes, and syncs that: what is written
+// next must not meet the rest after a loss of power.
+func (l *Log) cutOff(count int, size int64) error {
 	if err := l.closeFile(); err != nil {
 		return err
 	}
@@ -441,8 +444,8 @@ func (l *Log) cutOff(count int, bytes int64) error {
 		if err != nil {
 			return err
 		}
-		l.file, l.segments[count-1].bytes = f, bytes
-		if err := errors.Join(f.Truncate(bytes), f.Sync()); err != nil {
+		l.file, l.segments[count-1].bytes = f, size
+		if err := errors.Join(f.Truncate(size), f.Sync()); err != nil {
 			return err
 		}
 	}
@@ -452,7 +455,7 @@ func (l *Log) cutOff(count int, bytes int64) error {
 // errSync marks the error of a sync.
 var errSync = errors.New("sync")
 
-// flush brings all frames to the disk. It holds syncing, and mu but while it waits.
+// flush brings all frames to the disk. The caller holds mu, which flush releases while it syncs.
 func (l *Log) flush() error {
 	upTo, said := l.last, l.said
 	if upTo == l.synced || len(l.segments) == 0 {
@@ -532,7 +535,7 @@ func (l *Log) Sync() error {
 	return l.failed
 }
 
-// state writes a frame without a message. It is not needed: where the disk is full there is none.
+// state writes a frame without a message. Best effort: if the write fails, the frame is dropped.
 func (l *Log) state() {
 	before, count, bytes := l.frontier, len(l.segments), l.segments[len(l.segments)-1].bytes
 	if err := l.put(l.appendFrame(nil, nil)); err != nil {
@@ -567,7 +570,7 @@ func (l *Log) Resume() error {
 	for i := range l.segments {
 		l.segments[i].first = e.firsts[i]
 	}
-	l.frontier = frontier{last: e.next - 1, message: e.next - 1}
+	l.frontier = frontier{last: e.next - 1, message: e.next - 1, said: e.front}
 	l.kept = e.front
 	if len(l.segments) == 0 {
 		l.synced = l.last

@@ -34,7 +34,15 @@ func (l *Log) NewScrub(begin func(), yield func([]Message) error, damaged func(D
 func (s *Scrub) Next() (read int, last bool, err error) {
 	segments, front := s.log.view()
 	newest := segments[len(segments)-1].number
-	if s.reader == nil {
+	if s.reader != nil {
+		// It may have grown, and have all of its messages once there is a newer one. A trimmed one stays as it is.
+		if i := slices.IndexFunc(segments, func(g segment) bool { return g.number == s.now.number }); i >= 0 {
+			s.now = segments[i]
+			if err = s.reader.resize(s.now.bytes); err != nil {
+				return 0, false, err
+			}
+		}
+	} else {
 		i := slices.IndexFunc(segments, func(g segment) bool { return g.number > s.after })
 		if i < 0 {
 			return 0, true, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 
@@ -85,32 +86,45 @@ type reader struct {
 	tail   []byte // before that: of a frame that may go on
 }
 
-// reader begins to read a segment up to a size, below 0 all of it.
+// begin opens a segment to read it up to a size; below 0: all of it.
 func (l *Log) begin(number uint64, size int64) (*reader, error) {
 	f, err := l.Disk.Open(l.path(number), os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	length, err := f.Size()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
 	if size < 0 {
-		size = length
+		size = math.MaxInt64
 	}
-	return &reader{file: f, name: l.name(number), id: l.id, size: min(size, length)}, nil
+	r := &reader{file: f, name: l.name(number), id: l.id}
+	return r, r.resize(size)
+}
+
+// resize sets how much of the segment is read: what it has up to a size. After an error the file is closed.
+func (r *reader) resize(size int64) error {
+	length, err := r.file.Size()
+	if err != nil {
+		return errors.Join(fmt.Errorf("reading %s: %w", r.name, err), r.file.Close())
+	}
+	r.size = max(r.offset, min(size, length))
+	return nil
 }
 
 // next reads the next block into memory that is used again. After the last it closes the file.
 func (r *reader) next(memory []byte) *block {
-	b := &block{name: r.name, first: r.offset == 0, size: r.size, memory: append(memory[:0], r.tail...)}
+	b := &block{name: r.name, first: r.offset == 0, memory: append(memory[:0], r.tail...)}
 	at := r.offset - int64(len(r.tail))
-	n := int(min(blockBytes, r.size-r.offset))
-	b.memory = slices.Grow(b.memory, n)[:len(r.tail)+n]
-	if _, err := r.file.ReadAt(b.memory[len(r.tail):], r.offset); err != nil && err != io.EOF {
+	want := int(min(blockBytes, r.size-r.offset))
+	b.memory = slices.Grow(b.memory, want)[:len(r.tail)+want]
+	n, err := r.file.ReadAt(b.memory[len(r.tail):], r.offset)
+	if err != nil && err != io.EOF {
 		b.err = fmt.Errorf("reading %s: %w", r.name, err)
 	}
+	b.memory = b.memory[:len(r.tail)+n]
 	r.offset += int64(n)
+	if n < want { // it was cut short meanwhile
+		r.size = r.offset
+	}
+	b.size = r.size
 	content := b.memory
 	if b.first {
 		b.checkHeader(r.id)
@@ -273,7 +287,7 @@ type ending struct {
 	left     int      // messages among them that could be read
 }
 
-// walk is a way through a log from its front to its end.
+// walk is one pass over a log, from its front to its end.
 type walk struct {
 	front   uint64
 	yield   func([]Message) error
@@ -294,7 +308,7 @@ func newWalk(front, synced uint64, yield func([]Message) error, damaged func(Dam
 // Walk yields the messages of a log, and calls damaged for what is missing among them.
 func (l *Log) Walk(yield func([]Message) error, damaged func(Damage) error) error {
 	w := newWalk(l.front, l.synced, yield, damaged)
-	for _, name := range l.strangers {
+	for _, name := range l.foreign {
 		if err := damaged(Damage{Segment: name, What: "it belongs to another journal: move it there"}); err != nil {
 			return err
 		}
