@@ -60,9 +60,9 @@ func once() []string {
 	return []string{"pipeline.workers=5", "pipeline.trainers=1", "replay.sampler=lifo"}
 }
 
-func again(updates int, mode string) []string {
+func again(updates int, mode string, capacity int) []string {
 	return []string{"pipeline.workers=5", "pipeline.trainers=3", "replay.sampler=lifo", "pipeline.mode=" + mode,
-		fmt.Sprint("pipeline.batch_updates=", updates)}
+		fmt.Sprint("pipeline.batch_updates=", updates), fmt.Sprint("replay.capacity=", capacity)}
 }
 
 func buffered(capacity int) []string {
@@ -74,10 +74,10 @@ func sources() []source {
 	return []source{
 		from(addition, "addition, once, large batches", 76_800, 3840, 2.8e-3, once()...),
 		from(addition, "addition, once, small batches", 76_800, 240, 7e-4, once()...),
-		from(addition, "addition, three updates in turns", 76_800, 1920, 2e-3, again(3, "sync")...),
+		from(addition, "addition, three updates in turns", 76_800, 1920, 2e-3, again(3, "sync", 3840)...),
 		from(addition, "addition, a buffer", 76_800, 1920, 2e-3, buffered(7680)...),
 		from(search, "search, once", 19_200, 1920, 1.4e-3, once()...),
-		from(search, "search, three updates", 19_200, 480, 5e-4, again(3, "async")...),
+		from(search, "search, three updates", 19_200, 480, 5e-4, again(3, "async", 960)...),
 		from(countdown, "countdown, once", 76_800, 1920, 2e-3, once()...),
 		from(countdown, "countdown, a buffer", 76_800, 960, 1.4e-3, buffered(7680)...),
 		from(lake, "frozenlake, once", 6400, 256, 3e-4, once()...),
