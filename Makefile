@@ -263,7 +263,7 @@ bench: ## measure the figures that the project promises, each with its baseline
 		/^(cpu|pkg|FAIL|panic|---)/ {print} \
 		/^Benchmark/ {printf "  %-58s", $$1; for (i = 3; i < NF; i += 2) printf " %12s %-15s", $$i, $$(i+1); print ""}'
 
-advice: build ## train ten runs, follow what `reprise design --from` advises on each, and compare (an hour)
+advice: build ## train ten runs, follow what `reprise design --from` advises on each, and compare (hours)
 	$(GO) run ./benchmarks/advice
 
 bench-regress: ## compare the benchmarks with those of the commit BASE; fails if one is slower by more than 5%
