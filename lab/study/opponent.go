@@ -52,7 +52,7 @@ type opponentTask struct {
 	compute float64   // the budget: rollouts that a queue could use once
 	rate    float64   // of a batch of rateBatch; that of another is in proportion to the root of its size
 	levels  []float64 // of pass@1, ascending, whose compute is compared; fixed before the runs
-	// Every family begins with what it chose on addition, but for the batch and the rate, and has one round of stages.
+	// Every family begins with what it had chosen on addition before its last stage, but for the batch and the rate, and has one round of stages.
 	transfer bool
 }
 
@@ -144,7 +144,7 @@ type family struct {
 	own    []variant         // what this family alone can vary
 	last   []variant         // two more trials at the end: beyond what own reached, or near the rate
 
-	// what it chose on addition, by the study opponent, and its rate there over that which goes with the batch
+	// what it had chosen on addition before its last stage, by the study opponent, and its rate there over that which goes with the batch
 	chose func(*run.Config)
 	times float64
 }
@@ -410,7 +410,7 @@ func (c contest) batchBeyond(tried []Pilot, chosen run.Config) []variant {
 	return nil
 }
 
-// What families chose on addition.
+// What families had chosen on addition before their last stage.
 func small(c *run.Config, decay float64) { c.Pipeline.Group, c.Learner.WeightDecay = 4, decay }
 
 func narrowClip(c *run.Config) { c.Learner.ClipLow, c.Learner.ClipHigh = 0.2, 0.2 }

@@ -8,7 +8,8 @@ import (
 	"github.com/reprise-rl/reprise/lab/run"
 )
 
-// What `reprise train --compare` runs without a configuration is what the archived study chose on addition.
+// What `reprise train --compare` runs without a configuration is what the archived study chose on addition, before its
+// last stage.
 func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 	built, err := run.Load("../../configs/addition.yaml", nil)
 	if err != nil {
@@ -16,7 +17,7 @@ func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 	}
 	_, found := archivedStudy(t, archiveOf(t, "opponent"))
 	for name, config := range map[string]run.Config{"recipe": built, "queue": built.BaselineArm()} {
-		arm := found.Of(name).Arm
+		arm := Arm{Config: beforeTheLastStage(t, found, name)}
 		config.Task["held_out"] = labHeldOut                // of which a fifth chooses
 		config.Evaluate.Target = arm.Config.Evaluate.Target // of the demo alone
 		if rate := arm.Config.Learner.LearningRate; math.Abs(config.Learner.LearningRate/rate-1) < 1e-9 {
@@ -38,13 +39,26 @@ func digestOf(t *testing.T, c run.Config) string {
 	return j.digest
 }
 
-// Studies of other tasks begin with what each family chose on addition, which opponent.go states.
+// beforeTheLastStage is what a family had chosen when its last stage began.
+func beforeTheLastStage(t *testing.T, found *Found, family string) run.Config {
+	t.Helper()
+	for _, p := range found.pilots {
+		if p.Name == family+": last: as before" {
+			return p.Config
+		}
+	}
+	t.Fatalf("%s has no last stage", family)
+	return run.Config{}
+}
+
+// Studies of other tasks begin with what each family had chosen on addition before its last stage, which opponent.go
+// states.
 func TestFamiliesBeginWithWhatTheArchivedStudyChose(t *testing.T) {
 	_, found := archivedStudy(t, archiveOf(t, "opponent"))
 	task := opponentTasks()[0]
 	task.transfer = true
 	for _, f := range families() {
-		chosen := found.Of(f.name).Config
+		chosen := beforeTheLastStage(t, found, f.name)
 		stated := task.config(Options{}, f, chosen.Pipeline.Batch, chosen.Learner.LearningRate)
 		if got, want := digestOf(t, stated), digestOf(t, chosen); got != want {
 			t.Errorf("%s begins with %+v, and chose %+v", f.name, stated, chosen)
