@@ -52,7 +52,8 @@ type opponentTask struct {
 	compute float64   // the budget: rollouts that a queue could use once
 	rate    float64   // of a batch of rateBatch; that of another is in proportion to the root of its size
 	levels  []float64 // of pass@1, ascending, whose compute is compared; fixed before the runs
-	// Every family begins with what it had chosen on addition before its last stage, but for the batch and the rate, and has one round of stages.
+	// Every family begins with what it had chosen on addition before its last stage, but for the batch and the rate, and
+	// has one round of stages.
 	transfer bool
 }
 
@@ -144,7 +145,8 @@ type family struct {
 	own    []variant         // what this family alone can vary
 	last   []variant         // two more trials at the end: beyond what own reached, or near the rate
 
-	// what it had chosen on addition before its last stage, by the study opponent, and its rate there over that which goes with the batch
+	// what it had chosen on addition, by the study opponent before its last stage, and its rate there over that which
+	// goes with the batch
 	chose func(*run.Config)
 	times float64
 }
