@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/journal/segments"
@@ -76,8 +77,8 @@ func (r *Report) Whole() bool { return len(r.Damage) == 0 }
 // String describes the journal in one line, and each damage in another.
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d bytes in %d segments, cut %d, version %d: %d rollouts, %d insertions remembered", r.Path,
-		r.LogBytes, r.Segments, r.Cut, r.Version, r.Rollouts, r.Requests)
+	fmt.Fprintf(&b, "%s: %d bytes in %s, cut %d, version %d: %d rollouts, %d insertions remembered", r.Path,
+		r.LogBytes, words.Plural(r.Segments, "segment"), r.Cut, r.Version, r.Rollouts, r.Requests)
 	if r.Torn > 0 {
 		b.WriteString("; " + (&Recovery{Torn: r.Torn, Left: r.Left}).tail())
 	}
@@ -98,7 +99,8 @@ func (r *Report) String() string {
 
 // consequences says what the damage costs.
 func (r *Report) consequences() string {
-	text := fmt.Sprintf("%d intact messages with %d rollouts follow", r.FollowMessages, r.FollowRollouts)
+	text := fmt.Sprintf("%s with %s follow", words.Plural(r.FollowMessages, "intact message"),
+		words.Plural(r.FollowRollouts, "rollout"))
 	if l := &r.Lost; *l != (Tally{}) {
 		text += fmt.Sprintf("; what is missing had %d rollouts, %d uses, %d insertions and %d removals", l.Rollouts, l.Uses,
 			l.Insertions, l.Removals)
