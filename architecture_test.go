@@ -80,9 +80,10 @@ func onlyStandard() []string {
 // exceptions are the packages of such parts that may import these packages all the same.
 func exceptions() map[string][]string {
 	return map[string][]string{
-		module + "/lab/task/search":   {"github.com/blevesearch/go-porterstemmer", "github.com/clipperhouse/uax29/v2/words"},
-		module + "/lab/results":       {"gonum.org/v1/gonum/stat/distuv"},
-		module + "/internal/settings": {"github.com/goccy/go-yaml", "github.com/goccy/go-yaml/ast", "github.com/goccy/go-yaml/parser"},
+		module + "/lab/task/search": {"github.com/blevesearch/go-porterstemmer", "github.com/clipperhouse/uax29/v2/words"},
+		module + "/lab/results":     {"gonum.org/v1/gonum/stat/distuv"},
+		module + "/internal/settings": {"github.com/goccy/go-yaml", "github.com/goccy/go-yaml/ast",
+			"github.com/goccy/go-yaml/parser"},
 	}
 }
 

@@ -18,8 +18,8 @@ var (
 	nameInText = regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Z][A-Za-z]*)?)`")
 )
 
-// Whoever follows one of ARCHITECTURE.md's ways finds each name in one of the files that the way names, and as many files
-// as it says.
+// Whoever follows one of ARCHITECTURE.md's ways finds each name in one of the files that the way names, and as many
+// files as it says.
 func TestTheWaysThroughTheCodeAreAsTold(t *testing.T) {
 	text, err := os.ReadFile("ARCHITECTURE.md")
 	if err != nil {

@@ -234,9 +234,12 @@ func (s *server) check(c *Completion) error {
 			return fmt.Errorf("token %d of a completion has log-prob %g: want %d to 0", i, x, minLogprob)
 		}
 		c.Logprobs[i] = min(x, 0)
-		if id := c.Tokens[i]; id < 0 || s.options.Vocabulary > 0 && int(id) >= s.options.Vocabulary {
-			return fmt.Errorf("token %d of a completion has id %d, and the model's vocabulary has %d: does the server have "+
-				"another model?", i, id, s.options.Vocabulary)
+		switch id, vocabulary := c.Tokens[i], s.options.Vocabulary; {
+		case id < 0:
+			return fmt.Errorf("token %d of a completion has id %d: want 0 or more", i, id)
+		case vocabulary > 0 && int(id) >= vocabulary:
+			return fmt.Errorf("token %d of a completion has id %d: want 0 to %d, the model's vocabulary: does the server have "+
+				"another model?", i, id, vocabulary-1)
 		}
 	}
 	return nil

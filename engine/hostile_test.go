@@ -37,7 +37,7 @@ func TestTokensThatNoModelOfThatVocabularyDrawsAreRefused(t *testing.T) {
 		logprob float64
 		want    string
 	}{
-		{99, -3, ""}, {100, -3, "id 100, and the model's vocabulary has 100"}, {-1, -3, "id -1"},
+		{99, -3, ""}, {100, -3, "id 100: want 0 to 99"}, {-1, -3, "id -1: want 0 or more"},
 		{5, -9999, "log-prob -9999: want -1000 to 0"}, {5, -1e30, "want -1000 to 0"}, {5, 0.1, "log-prob 0.1"},
 	} {
 		err := answering(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, completion(c.id, c.logprob)) })

@@ -40,10 +40,11 @@ func maxBytes(body any) int64 {
 		return maxOther
 	}
 	n, masked := g.tokens()
+	each := int64(maxToken)
 	if masked {
-		return min(maxOther+int64(n)*maxMasked, maxAnswer)
+		each = maxMasked
 	}
-	return min(maxOther+int64(n)*maxToken, maxAnswer)
+	return min(maxOther+min(int64(n), maxAnswer/each)*each, maxAnswer)
 }
 
 // server is what all dialects share: calls with JSON over HTTP.

@@ -50,8 +50,8 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// What follows from a key that is wrong by itself is not told: not which multiple of the shards a capacity of -1 is, nor
-// that positive_share needs the fraction that positive_fraction has not.
+// What follows from a key that is wrong by itself is not told: not which multiple of the shards a capacity of -1 is,
+// nor that positive_share needs the fraction that positive_fraction has not.
 func TestNothingIsToldThatFollowsFromAnotherProblem(t *testing.T) {
 	for want, o := range map[string]Options{
 		"capacity":           {Capacity: -1, Shards: 4, MinSize: 9, GroupSize: 9, PositiveFraction: 0},

@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// ServiceView is what a service needs of a table beyond its methods: insertions that are safe to repeat, leases that start
-// when a batch is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
+// ServiceView is what a service needs of a table beyond its methods: insertions that are safe to repeat, leases that
+// start when a batch is delivered, and counts that cost next to nothing. Its methods may be called concurrently.
 type ServiceView struct{ table *Table }
 
 // ServiceView returns the table as a service uses it.

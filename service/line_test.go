@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
@@ -332,9 +333,7 @@ func TestAttackWaitersAreBounded(t *testing.T) {
 // What a table does in a second must not depend on how many wait. The least of several times counts: others may use
 // the machine.
 func TestAttackManyWaitersDoNotSlowATable(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it times 24,000 insertions")
-	}
+	tests.Long(t)
 	few, many := time.Hour, time.Hour
 	for range 3 {
 		few, many = min(few, timeQueue(t, 8, 4000)), min(many, timeQueue(t, 8000, 4000))

@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/benchmarks/process"
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 func TestAServiceKeepsItsPromisesUnderStress(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+	tests.Long(t)
 	program := process.Reprise(t)
 	for name, run := range map[string]func(t *testing.T) (*Verdict, error){
 		"soak": func(t *testing.T) (*Verdict, error) {

@@ -21,6 +21,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/internal/nettest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
@@ -296,9 +297,7 @@ func (b *ledger) consume(ctx context.Context, from *client.PartedTable) {
 // not come back. The owner's node is killed, stopped, stalled and cut off, and each pair of nodes is cut; then it is
 // left to chance.
 func TestAClusterSurvivesFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("elections take seconds; make test runs it")
-	}
+	tests.Long(t)
 	if !inNamespace(t) {
 		return
 	}
@@ -413,9 +412,7 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 // Before a node's disk is full insertions are refused on all nodes. One whose disk other programs fill to the last byte
 // ends, the other two go on, and it comes back.
 func TestAClusterWaitsForANodeWithAFullDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("elections take seconds; make test runs it")
-	}
+	tests.Long(t)
 	t.Setenv(runProgram, "") // the test runs itself
 	tiny := disktest.Tiny(t, "200m")
 	if tiny == "" {

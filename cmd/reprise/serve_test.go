@@ -283,7 +283,8 @@ func use(ctx context.Context, address string, o client.Options) error {
 func TestAttackTheReadyFileFollowsNoLinkAndIsPrivate(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	file, link, victim := filepath.Join(folder, "ready.json"), filepath.Join(folder, "link"), tests.File(t, "victim", "mine")
+	file, link := filepath.Join(folder, "ready.json"), filepath.Join(folder, "link")
+	victim := tests.File(t, "victim", "mine")
 	if err := errors.Join(os.Symlink(victim, link), os.WriteFile(file, []byte("old"), 0o644)); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/lab/study"
@@ -132,9 +133,7 @@ func TestAStudySaysItsNameBeforeItPlans(t *testing.T) {
 }
 
 func TestARehearsalHasFiguresToShow(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the runs and their warm-up take ten seconds or more")
-	}
+	tests.Long(t)
 	t.Parallel()
 	dir := t.TempDir()
 	var s results.Study

@@ -30,8 +30,8 @@ func Percent(share float64, decimals int) string {
 	return strconv.FormatFloat(100*share, 'f', decimals, 64) + "%"
 }
 
-// Printable returns a text that another program gave, for a terminal or a log: line breaks and tabs are spaces, and what
-// else cannot be printed, such as an escape code, is "\ufffd".
+// Printable returns a text that another program gave, for a terminal or a log: line breaks and tabs are spaces, and
+// what else cannot be printed, such as an escape code, is "\ufffd".
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

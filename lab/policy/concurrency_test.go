@@ -13,6 +13,7 @@ import (
 
 	"github.com/gomlx/gomlx/core/graph"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/objective"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -126,10 +127,7 @@ func TestConcurrentWorkGivesTheBitsOfSerialWork(t *testing.T) {
 
 // Matrices large enough for the backend to divide among goroutines, if it were let to.
 func TestLargeMatricesGiveTheSameBitsOnAnyNumberOfCores(t *testing.T) {
-	if testing.Short() {
-		t.Skip("0.9 million parameters at three numbers of cores take too long under the race detector: they run " +
-			"without -short, on CI too")
-	}
+	tests.Long(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := largerModel()
 	var want []any

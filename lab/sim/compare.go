@@ -172,9 +172,9 @@ func numbers(list string, n int) []float64 {
 }
 
 // Compare runs a trial with a queue that gives the newest rollouts first, with one that gives the oldest first, and
-// with a buffer of about the given capacity; then, if some are to be in parts, with the latter two in parts. It sets the
-// trial's Buffer and Skip. A trial too short to show more than its beginning is refused, and so is one that would take
-// for ever; the [option.Error] has the key workers, trainers or rollouts.
+// with a buffer of about the given capacity; then, if some are to be in parts, with the latter two in parts. It sets
+// the trial's Buffer and Skip. A trial too short to show more than its beginning is refused, and so is one that would
+// take for ever; the [option.Error] has the key workers, trainers or rollouts.
 func Compare(ctx context.Context, t Trial, capacity int, d InParts) (*Comparison, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err

@@ -52,8 +52,8 @@ type Absence struct {
 	Rerouted uint64 `json:"rerouted"` // groups whose part was lost
 }
 
-// PartedTable is a table in parts: each is a table of one shard, and groups, draws and versions are divided among them as the
-// clients of several services divide them. Losses and draws are functions of the seed.
+// PartedTable is a table in parts: each is a table of one shard, and groups, draws and versions are divided among them
+// as the clients of several services divide them. Losses and draws are functions of the seed.
 type PartedTable struct {
 	Absence Absence
 

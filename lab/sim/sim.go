@@ -9,8 +9,8 @@
 //
 // [Trial] runs a schedule around a buffer and returns a [Record]: staleness, uses, and who waited for how long. It
 // serves clusters of thousands of GPUs, so its rollouts are [Sparse]. Its [Workload] makes groups differ in time:
-// lengths, batching on workers, stragglers and reward latency. The mean cost stays that of the cost model. [PartedTable] is a
-// buffer that is divided as a table over several services is, some of which are lost for a while.
+// lengths, batching on workers, stragglers and reward latency. The mean cost stays that of the cost model.
+// [PartedTable] is a buffer that is divided as a table over several services is, some of which are lost for a while.
 //
 // Everything is a pure function of the options.
 package sim

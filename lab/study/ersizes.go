@@ -60,7 +60,8 @@ func erBuffers(o Options) (list []Arm) {
 			*c = split{6, 2}.set(*c)
 			c.Replay.Sampler, c.Replay.Capacity = uniform, batches*c.Pipeline.Batch
 		})
-		list = append(list, Arm{fmt.Sprintf("buffer of %d batches", batches), withRate(c, erRate(o).best(o).Learner.LearningRate)})
+		list = append(list, Arm{fmt.Sprintf("buffer of %d batches", batches),
+			withRate(c, erRate(o).best(o).Learner.LearningRate)})
 	}
 	return list
 }

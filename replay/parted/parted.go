@@ -1,5 +1,6 @@
 // Package parted divides what is asked of a table over its parts, each a table of another service: a batch over the
-// totals that the parts report ([Divide], [Plan.Merge]), groups by a hash ([Order]), amounts ([Share]), and ids ([Join]).
+// totals that the parts report ([Divide], [Plan.Merge]), groups by a hash ([Order]), amounts ([Share]), and ids
+// ([Join]).
 //
 // A batch is drawn on two levels: how many draws fall on each part, then those inside the part by its own sampler. With
 // totals as of the draw the merged batch has the law of one table that holds everything: a unit's probability is that

@@ -198,8 +198,8 @@ func (r Range) holds(v reflect.Value) bool {
 	return (x > r.low || !r.openLow && x == r.low) && (x < r.high || !r.openHigh && x == r.high)
 }
 
-// Brief writes the range in words for a document, "" if it is what one expects: bounds that only a computer has are left
-// out, and so is what 0 stands for.
+// Brief writes the range in words for a document, "" if it is what one expects: bounds that only a computer has are
+// left out, and so is what 0 stands for.
 func (r Range) Brief() string {
 	r.zero = ""
 	if r.high >= math.MaxInt32 && r.openHigh || r.high < math.Inf(1) && r.high >= math.MaxInt32 {

@@ -77,8 +77,8 @@ func takeLog(ctx context.Context, l *tableLog) error {
 
 func (l *tableLog) String() string { return "stream " + l.name }
 
-// message makes a message of the stream: it begins with a CRC-32C (Castagnoli) of its content, uint32, because JetStream's
-// checksum leaves out where the header ends.
+// message makes a message of the stream: it begins with a CRC-32C (Castagnoli) of its content, uint32, because
+// JetStream's checksum leaves out where the header ends.
 func (l *tableLog) message(content []byte) *nats.Msg {
 	data := binary.LittleEndian.AppendUint32(make([]byte, 0, sumLength+len(content)), contentSum(content))
 	return &nats.Msg{Subject: l.name, Data: append(data, content...), Header: nats.Header{writerHeader: {l.writer}}}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/reprise-rl/reprise/internal/nettest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/service/journal"
 )
 
@@ -55,12 +56,10 @@ func withLog(t *testing.T, data string, use func(l *tableLog) error) error {
 	return use(l)
 }
 
-// A byte that changes in a file of JetStream is never read as data. Where it says how long the header is JetStream does not
-// notice; a message that it finds damaged it leaves out without a word.
+// A byte that changes in a file of JetStream is never read as data. Where it says how long the header is JetStream does
+// not notice; a message that it finds damaged it leaves out without a word.
 func TestAttackAFlippedByteOfAStreamIsNotRead(t *testing.T) {
-	if testing.Short() {
-		t.Skip("servers take seconds; make test runs it")
-	}
+	tests.Long(t)
 	data := t.TempDir()
 	var written [][]byte
 	for i := range 20 {

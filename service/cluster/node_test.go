@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/reprise-rl/reprise/internal/nettest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/journal"
@@ -221,9 +222,7 @@ func (s *served) prompts() map[string]int {
 }
 
 func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("three nodes take seconds; make test runs it")
-	}
+	tests.Long(t)
 	c := startTrio(t)
 	create(t, c.any(), "lab")
 	stray := jetstream.StreamConfig{Name: tablePrefix + "stray", Subjects: []string{"stray"}}
@@ -242,9 +241,7 @@ func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
 }
 
 func TestAllNodesLearnThatADiskIsFull(t *testing.T) {
-	if testing.Short() {
-		t.Skip("three nodes take seconds; make test runs it")
-	}
+	tests.Long(t)
 	c := startTrio(t)
 	for _, full := range []error{errors.New("3 bytes are free"), nil} {
 		c.hosts[1].mu.Lock()
@@ -280,9 +277,7 @@ func TestANodeThatHasNotJoinedSendsCallersElsewhere(t *testing.T) {
 }
 
 func TestATableSurvivesTheLossOfEachNodeInTurn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("elections take seconds; make test runs it")
-	}
+	tests.Long(t)
 	c := startTrio(t)
 	create(t, c.any(), "lab")
 	next := 0

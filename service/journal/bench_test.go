@@ -103,8 +103,9 @@ func rawBytesPerSecond(b *testing.B) float64 {
 	return total / time.Since(began).Seconds()
 }
 
-// BenchmarkDurable commits 64 rollouts of 512 tokens, inserted in groups of 8, one commit after another, with each promise
-// and without a journal. Beside always it writes as many bytes to a file and syncs it: of-raw is the ratio of the rates.
+// BenchmarkDurable commits 64 rollouts of 512 tokens, inserted in groups of 8, one commit after another, with each
+// promise and without a journal. Beside always it writes as many bytes to a file and syncs it: of-raw is the ratio of
+// the rates.
 func BenchmarkDurable(b *testing.B) {
 	for _, mode := range []Sync{Always, Interval, Off, ""} {
 		b.Run("sync="+string(mode), func(b *testing.B) { benchmarkDurable(b, mode) })

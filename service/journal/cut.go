@@ -25,8 +25,8 @@ import (
 //	18 what the log had before the message since its beginning: rollouts, removals, uses, insertions, uint64 each
 //	50 entries: a kind, a byte; the length of the payload, uint32; the payload
 //
-// Numbers are little-endian. A message is whole by itself, so that messages may be decoded side by side, and one that is
-// lost costs no other. An entry too large for one is alone in several, which flagMore and flagRest join.
+// Numbers are little-endian. A message is whole by itself, so that messages may be decoded side by side, and one that
+// is lost costs no other. An entry too large for one is alone in several, which flagMore and flagRest join.
 //
 // Cuts are numbered without gaps. One without its last piece never happened: its writer ended, and the number was given
 // again.

@@ -43,8 +43,8 @@ func framesOf(b []byte) (list []frame) {
 	return list
 }
 
-// sample returns a small journal of several segments that was closed, and what its table was. ever is every rollout that
-// was in it.
+// sample returns a small journal of several segments that was closed, and what its table was. ever is every rollout
+// that was in it.
 func sample(t testing.TB, kind replay.Options, groups int) (o Options, want string, ever map[rollout.ID]replay.Stored) {
 	t.Helper()
 	o = in(t)
@@ -151,8 +151,8 @@ func breakLast(t *testing.T, o Options) frame {
 	return frame{}
 }
 
-// The last message of a journal costs itself alone, like any other: the rest of its cut is kept, and the report does not
-// take it for an interrupted write.
+// The last message of a journal costs itself alone, like any other: the rest of its cut is kept, and the report does
+// not take it for an interrupted write.
 func TestDamageToTheLastMessageCostsNoOther(t *testing.T) {
 	kind := replay.Options{Capacity: 1000}
 	o, _, ever := sample(t, kind, 4)

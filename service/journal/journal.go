@@ -1,23 +1,23 @@
 // Package journal keeps the content of a table in a log, so that it survives a crash.
 //
 // The table works in memory; the journal is written beside it. A [Journal] takes cuts of its table
-// (replay.JournalView.Cut): all changes since the cut before, as of one moment. Each cut is appended to a [Log] whole or
-// not at all, so the log always holds the table as of one moment: rollouts, their uses and priorities, the version, the
-// batch ids of insertions, the statistics. Cuts are taken when somebody waits for one ([Journal.Commit],
+// (replay.JournalView.Cut): all changes since the cut before, as of one moment. Each cut is appended to a [Log] whole
+// or not at all, so the log always holds the table as of one moment: rollouts, their uses and priorities, the version,
+// the batch ids of insertions, the statistics. Cuts are taken when somebody waits for one ([Journal.Commit],
 // [Journal.Flush]), and every [Options].Interval. Callers that wait at the same time share a cut. While the log is
 // synced, further cuts are encoded; they are then written together.
 //
 // [Sync] defines what an acknowledgement promises. [Create] begins a journal on disk; [Open] recovers a table from one
 // and reports what it found. [Verify] reads a journal through, checks every checksum, and names what is damaged;
-// [Journal.Scrub] does so while the journal works; [Salvage] writes what is intact into a new journal. [OpenIn] does what
-// Create and Open do in a log that several machines hold.
+// [Journal.Scrub] does so while the journal works; [Salvage] writes what is intact into a new journal. [OpenIn] does
+// what Create and Open do in a log that several machines hold.
 //
 // # The log
 //
 // A log is a sequence of messages. One kind is a folder of files (package segments), which knows what of it is on disk,
-// and is read past what is damaged. The other is a JetStream stream of package cluster. A cut is one or several messages
-// (cut.go). The log is trimmed at its front: what is still needed of the front comes again in a later cut (log.go).
-// Reading the log from its front gives the table (fold.go).
+// and is read past what is damaged. The other is a JetStream stream of package cluster. A cut is one or several
+// messages (cut.go). The log is trimmed at its front: what is still needed of the front comes again in a later cut
+// (log.go). Reading the log from its front gives the table (fold.go).
 //
 // # Promises
 //
@@ -341,7 +341,8 @@ func (j *Journal) isClosing() bool {
 	return j.closing
 }
 
-// Full returns why the last cuts could not be written for lack of space, nil if they were. The error wraps [ErrNoSpace].
+// Full returns why the last cuts could not be written for lack of space, nil if they were. The error wraps
+// [ErrNoSpace].
 func (j *Journal) Full() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

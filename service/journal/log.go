@@ -37,8 +37,8 @@ const streamBytes = 32 << 20
 
 // ledger is what a log has, as far as its writer must know it.
 //
-// A log is trimmed at its front, by sections. Rollouts of the first that are still in the table are carried: a later cut
-// has them again. A cut with flagWhole has all insertions and the whole state again.
+// A log is trimmed at its front, by sections. Rollouts of the first that are still in the table are carried: a later
+// cut has them again. A cut with flagWhole has all insertions and the whole state again.
 type ledger struct {
 	number   uint64 // of the last cut
 	tally    Tally  // of all cuts
@@ -119,8 +119,8 @@ func newLogWriter(l Log, o Options) *logWriter {
 }
 
 // write appends batches, and trims the log up to where its rollouts were carried. It reports whether there was anything
-// to write. Batches that an earlier call appended are left out. After an error it may be called again with the same ones
-// first.
+// to write. Batches that an earlier call appended are left out. After an error it may be called again with the same
+// ones first.
 func (w *logWriter) write(batches []*batch, sync bool) (wrote bool, err error) {
 	var group []*batch
 	trim := uint64(0)

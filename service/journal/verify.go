@@ -117,8 +117,8 @@ func (r *Report) consequences() string {
 	return text
 }
 
-// Verify reads a whole journal that no process has open. The error is of a journal that cannot be read; damage is in the
-// report.
+// Verify reads a whole journal that no process has open. The error is of a journal that cannot be read; damage is in
+// the report.
 func Verify(path string) (*Report, error) { return verify(Options{Path: path}.withDefaults()) }
 
 func verify(o Options) (*Report, error) {

@@ -127,8 +127,8 @@ func (q *queue) push(b *batch) (ok, held bool) {
 	return true, q.held
 }
 
-// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is not held, and
-// returns none only after the end.
+// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is not held,
+// and returns none only after the end.
 func (q *queue) take(wait bool) []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/nettest"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -34,9 +35,7 @@ func certify(t *testing.T) access.TLS {
 // Nodes show one another certificates and a secret. One with another authority's certificate, or with another secret,
 // is left out. A table that a stopping node hands over has all of its rollouts but for their routed experts.
 func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("elections take seconds; make test runs it")
-	}
+	tests.Long(t)
 	good, other, dir := certify(t), certify(t), t.TempDir()
 	for name, text := range map[string]string{"secret": "sixteen letters!", "other": "another sixteen!"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

@@ -175,8 +175,8 @@ func (l *Log) MoveInPlace(written error) error {
 	return err
 }
 
-// Open opens a log to read it. Several processes may share that. One that does not share may append once it has read the
-// log and called [Log.Resume].
+// Open opens a log to read it. Several processes may share that. One that does not share may append once it has read
+// the log and called [Log.Resume].
 func Open(folder string, o Options, shared bool) (*Log, error) {
 	l, err := lock(folder, o, shared)
 	if err != nil {

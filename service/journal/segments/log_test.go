@@ -94,8 +94,8 @@ func TestALogThatIsNotMovedInPlaceIsGone(t *testing.T) {
 	}
 }
 
-// A restart on a full disk removes the segments that a crash has left, as what is on disk already says that they are not
-// needed.
+// A restart on a full disk removes the segments that a crash has left, as what is on disk already says that they are
+// not needed.
 func TestAFullDiskKeepsNoSegmentThatACrashLeft(t *testing.T) {
 	d := new(disktest.Simulated)
 	l := create(t, d, 100, 4, 80) // a message each

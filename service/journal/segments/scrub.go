@@ -21,8 +21,8 @@ type Scrub struct {
 }
 
 // NewScrub begins a scrub. It calls begin before the first message that it yields, and again when what comes next was
-// trimmed meanwhile: the scrub then goes on at the new front, from where the log is whole by itself. It calls damaged for
-// whatever is missing.
+// trimmed meanwhile: the scrub then goes on at the new front, from where the log is whole by itself. It calls damaged
+// for whatever is missing.
 func (l *Log) NewScrub(begin func(), yield func([]Message) error, damaged func(Damage) error) *Scrub {
 	_, front := l.view()
 	begin()

@@ -59,7 +59,8 @@ func parseFrames(b []byte, offset int64, id uint64) (frames []frame) {
 	return frames
 }
 
-// blockBytes is how much of a segment is read at a time: few enough to stay in a processor's caches until it is decoded.
+// blockBytes is how much of a segment is read at a time: few enough to stay in a processor's caches until it is
+// decoded.
 const blockBytes = 2 << 20
 
 // block is some frames of a segment.
@@ -243,8 +244,8 @@ func (l *Log) look() error {
 	return nil
 }
 
-// Read yields every message in order, some at a time; they are valid until yield returns. A damaged log is an error that
-// wraps [ErrDamaged].
+// Read yields every message in order, some at a time; they are valid until yield returns. A damaged log is an error
+// that wraps [ErrDamaged].
 func (l *Log) Read(yield func([]Message) error) (err error) {
 	return l.Walk(yield, func(d Damage) error { return fmt.Errorf("%w: %s", ErrDamaged, d) })
 }
