@@ -76,7 +76,18 @@ func (s *HostileSettings) Run(ctx context.Context) error {
 			}
 		})
 	}
-	attackers.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		attackers.Wait()
+	}()
+	<-ctx.Done()
+	select {
+	case <-ended:
+	// at the lowest priority on a busy machine, encoding a million rows can take minutes
+	case <-time.After(10 * time.Second):
+		ends.add("cut off")
+	}
 	fmt.Println(&ends)
 	return nil
 }
