@@ -61,7 +61,8 @@ type HostileSettings struct {
 	Kinds  []int  `arg:"" help:"Numbers of the hostilities, carried out together until SIGTERM."`
 }
 
-// Run attacks until the context ends, and prints how the service put each hostility off in the end.
+// Run attacks until the context ends, and prints how the service put each hostility off in the end. It does not wait
+// for hostilities that go on for long after that: they end with the process.
 func (s *HostileSettings) Run(ctx context.Context) error {
 	fmt.Println(attacking)
 	var ends counter
@@ -84,8 +85,7 @@ func (s *HostileSettings) Run(ctx context.Context) error {
 	<-ctx.Done()
 	select {
 	case <-ended:
-	// at the lowest priority on a busy machine, encoding a million rows can take minutes
-	case <-time.After(10 * time.Second):
+	case <-time.After(10 * time.Second): // at the lowest priority, encoding a million rows takes long on a busy machine
 		ends.add("cut off")
 	}
 	fmt.Println(&ends)

@@ -236,39 +236,44 @@ func TestSpecialTokensComeFromTheFirstFileThatNamesThem(t *testing.T) {
 func TestUnsupportedTokenizersAreRefusedByName(t *testing.T) {
 	bomb := `{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("a", 40) + `"}`
 	const model = `"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}`
-	for content, want := range map[string]string{
-		`{"normalizer":{"type":"Sequence","normalizers":[` + bomb + `,` + bomb + `]},` + model + `}`: "normalizer make a text up to 1.6e+03 times",
-		`{"decoder":{"type":"Sequence","decoders":[` + bomb +
-			`,{"type":"Sequence","decoders":[` + bomb + `]}]},` + model + `}`: "decoder make a text up to 1.6e+03 times",
-
-		``:   "parse tokenizer.json",
-		`{}`: "model.vocab is empty",
-		`{"model":{"type":"Unigram","vocab":{"a":0}}}`:                                                          "model.type: Unigram",
-		`{"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}`:                                             `model.merges[0] is ["a" "b"]`,
-		`{"model":{"type":"BPE","vocab":{"a":0},"merges":["ab"]}}`:                                              `want two tokens`,
-		`{"model":{"type":"BPE","vocab":{"a":0},"merges":[["a"]]}}`:                                             `want two tokens`,
-		`{"model":{"type":"BPE","vocab":{"a":0,"b":0}}}`:                                                        `gives id 0 to "a" and to "b"`,
-		`{"model":{"type":"BPE","vocab":{"a":-1}}}`:                                                             `id -1`,
-		`{"model":{"type":"BPE","vocab":{"a":0},"dropout":0.1}}`:                                                "model.dropout: 0.1",
-		`{"model":{"type":"BPE","vocab":{"a":0},"continuing_subword_prefix":"##"}}`:                             "model.continuing_subword_prefix",
-		`{"model":{"type":"BPE","vocab":{"a":0},"end_of_word_suffix":"</w>"}}`:                                  "model.end_of_word_suffix",
-		`{"normalizer":{"type":"Precompiled"},` + model + `}`:                                                   "normalizer.type: Precompiled",
-		`{"normalizer":{"type":"Sequence","normalizers":[{"type":"X"}]},` + model + `}`:                         "normalizer.type: X",
-		`{"normalizer":{"type":"Replace","pattern":{"Regex":"a"}},` + model + `}`:                               "normalizer Replace",
-		`{"pre_tokenizer":{"type":"Whitespace"},` + model + `}`:                                                 "pre_tokenizer.type: Whitespace",
-		`{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"a(?=b)"},"behavior":"Isolated"},` + model + `}`:   "is not supported",
-		`{"pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext"},` + model + `}`: "pre_tokenizer.behavior: MergedWithNext",
-		`{"pre_tokenizer":{"type":"Metaspace","replacement":"__"},` + model + `}`:                               "Metaspace.replacement: __",
-		`{"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"x"},` + model + `}`:           "Metaspace.prepend_scheme: x",
-		`{"post_processor":{"type":"BertProcessing"},` + model + `}`:                                            "post_processor.type: BertProcessing",
-		`{"post_processor":{"type":"TemplateProcessing","single":[]},` + model + `}`:                            "contains it 0 times",
-		`{"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}]},` + model + `}`: `special token "x"`,
-		`{"decoder":{"type":"WordPiece"},` + model + `}`:                                                        "decoder.type: WordPiece",
-		`{"decoder":{"type":"Replace"},` + model + `}`:                                                          "decoder Replace",
+	for _, c := range []struct{ content, want string }{
+		{`{"normalizer":{"type":"Sequence","normalizers":[` + bomb + `,` + bomb + `]},` + model + `}`,
+			"normalizer make a text up to 1.6e+03 times"},
+		{`{"decoder":{"type":"Sequence","decoders":[` + bomb +
+			`,{"type":"Sequence","decoders":[` + bomb + `]}]},` + model + `}`,
+			"decoder make a text up to 1.6e+03 times"},
+		{``, "parse tokenizer.json"},
+		{`{}`, "model.vocab is empty"},
+		{`{"model":{"type":"Unigram","vocab":{"a":0}}}`, "model.type: Unigram"},
+		{`{"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}`, `model.merges[0] is ["a" "b"]`},
+		{`{"model":{"type":"BPE","vocab":{"a":0},"merges":["ab"]}}`, `want two tokens`},
+		{`{"model":{"type":"BPE","vocab":{"a":0},"merges":[["a"]]}}`, `want two tokens`},
+		{`{"model":{"type":"BPE","vocab":{"a":0,"b":0}}}`, `gives id 0 to "a" and to "b"`},
+		{`{"model":{"type":"BPE","vocab":{"a":-1}}}`, `id -1`},
+		{`{"model":{"type":"BPE","vocab":{"a":0},"dropout":0.1}}`, "model.dropout: 0.1"},
+		{`{"model":{"type":"BPE","vocab":{"a":0},"continuing_subword_prefix":"##"}}`, "model.continuing_subword_prefix"},
+		{`{"model":{"type":"BPE","vocab":{"a":0},"end_of_word_suffix":"</w>"}}`, "model.end_of_word_suffix"},
+		{`{"normalizer":{"type":"Precompiled"},` + model + `}`, "normalizer.type: Precompiled"},
+		{`{"normalizer":{"type":"Sequence","normalizers":[{"type":"X"}]},` + model + `}`, "normalizer.type: X"},
+		{`{"normalizer":{"type":"Replace","pattern":{"Regex":"a"}},` + model + `}`, "normalizer Replace"},
+		{`{"pre_tokenizer":{"type":"Whitespace"},` + model + `}`, "pre_tokenizer.type: Whitespace"},
+		{`{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"a(?=b)"},"behavior":"Isolated"},` + model + `}`,
+			"is not supported"},
+		{`{"pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext"},` + model + `}`,
+			"pre_tokenizer.behavior: MergedWithNext"},
+		{`{"pre_tokenizer":{"type":"Metaspace","replacement":"__"},` + model + `}`, "Metaspace.replacement: __"},
+		{`{"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"x"},` + model + `}`,
+			"Metaspace.prepend_scheme: x"},
+		{`{"post_processor":{"type":"BertProcessing"},` + model + `}`, "post_processor.type: BertProcessing"},
+		{`{"post_processor":{"type":"TemplateProcessing","single":[]},` + model + `}`, "contains it 0 times"},
+		{`{"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}]},` + model + `}`,
+			`special token "x"`},
+		{`{"decoder":{"type":"WordPiece"},` + model + `}`, "decoder.type: WordPiece"},
+		{`{"decoder":{"type":"Replace"},` + model + `}`, "decoder Replace"},
 	} {
-		if _, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(content)}); err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want %q", content, err, want)
+		if _, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(c.content)}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.content, err, c.want)
 		}
 	}
 	tok, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(`{` + model + `}`)})
