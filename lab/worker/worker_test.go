@@ -782,14 +782,14 @@ func TestTurnsOfExamplesEndAtTheNextQuestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var prompt []int32
+	var prompt atomic.Pointer[[]int32] // of the latest request; several are under way at a time
 	e := scripted{"rambling", func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
 		list := completions(r.N, len(turn))
 		for i := range list {
 			copy(list[i].Tokens, turn)
 			list[i].Logprobs[0] = -float32(r.Temperature) // so that the probe sees that they depend on it
 		}
-		prompt = r.Prompt
+		prompt.Store(&r.Prompt)
 		return list, nil
 	}}
 	o := options()
@@ -797,7 +797,7 @@ func TestTurnsOfExamplesEndAtTheNextQuestion(t *testing.T) {
 	for _, played := range []task.Task{made, game{made, made.(task.Demonstrator), made.(task.FewShot)}} {
 		table := newTable(t, nil)
 		work(t, o, played, c, []engine.Engine{e}, table)
-		if text := c.Decode(prompt); strings.Count(text, "\n\n") != 2 || !strings.HasSuffix(text, "=") {
+		if text := c.Decode(*prompt.Load()); strings.Count(text, "\n\n") != 2 || !strings.HasSuffix(text, "=") {
 			t.Errorf("the prompt is %q, want two examples before the question", text)
 		}
 		list := held(t, table)
