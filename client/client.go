@@ -46,6 +46,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -167,7 +168,8 @@ func newClient(address string, o Options) (*Client, error) {
 	return c, c.connect()
 }
 
-func (c *Client) connect() error {
+// connect makes the connection; more options are for tests.
+func (c *Client) connect(more ...grpc.DialOption) error {
 	transport, err := c.options.transport(c.address)
 	if err != nil {
 		return err
@@ -194,7 +196,7 @@ func (c *Client) connect() error {
 	if token != "" {
 		dial = append(dial, grpc.WithPerRPCCredentials(token))
 	}
-	if c.conn, err = grpc.NewClient(c.address.target(), dial...); err != nil {
+	if c.conn, err = grpc.NewClient(c.address.target(), append(dial, more...)...); err != nil {
 		return fmt.Errorf("address: %s: %w", c.address, err)
 	}
 	c.flight = flight.NewFlightServiceClient(c.conn)
@@ -330,6 +332,7 @@ func (c *Client) act(ctx context.Context, table, kind string, body, answer any, 
 func (c *Client) actWithoutRetry(ctx context.Context, table, kind string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err == nil {
+		c.lookAgain(ctx)
 		err = c.attempt(ctx, 0, func(ctx context.Context) error { return c.actOnce(ctx, kind, text, answer) })
 	}
 	return c.actionError(table, kind, err)
@@ -399,13 +402,37 @@ func (c *Client) retryFor(ctx context.Context, limit, wait time.Duration, call f
 		if limit >= 0 {
 			pause = min(pause, limit-time.Since(began))
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if c.reconnect(ctx, pause); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// reconnect tries at once to connect again if the connection is lost, and returns when it has succeeded or the pause is
+// over. gRPC by itself fails all calls without trying until its own pause, up to maxPause, has passed. While the
+// connection is there the whole pause passes: the service asked for one.
+func (c *Client) reconnect(ctx context.Context, pause time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	state := c.conn.GetState()
+	if state == connectivity.Ready {
+		<-ctx.Done()
+		return
+	}
+	c.conn.ResetConnectBackoff()
+	c.conn.Connect() // from idle
+	for state != connectivity.Ready && c.conn.WaitForStateChange(ctx, state) {
+		state = c.conn.GetState()
+	}
+}
+
+// lookTime is how long a look at a service that was down waits for a connection.
+const lookTime = time.Second
+
+// lookAgain gives a call that is not retried a connection, if it is lost and can be had within lookTime.
+func (c *Client) lookAgain(ctx context.Context) {
+	if c.conn.GetState() == connectivity.TransientFailure {
+		c.reconnect(ctx, lookTime)
 	}
 }
 

@@ -149,11 +149,17 @@ func (w *PartedTable) setParts(parts []*part, clustered bool) {
 // on carries out a call on a part and follows it where it has moved. While the part cannot be reached the error wraps
 // [ErrUnreachable].
 func (w *PartedTable) on(ctx context.Context, p *part, call func(*Table) error) error {
-	for began := time.Now(); ; {
+	tries, moved := w.services.attempts(), false
+	for {
 		w.mu.Lock()
 		l, t := p.link, p.table
 		w.mu.Unlock()
-		err := l.ready()
+		var err error
+		if moved { // another node says that the part is there: what is known of the service may be old
+			err = l.look(ctx)
+		} else {
+			err = l.ready()
+		}
 		if err == nil {
 			err = l.during(ctx, func() error {
 				if err := w.catchUp(ctx, p, l, t); err != nil {
@@ -179,7 +185,7 @@ func (w *PartedTable) on(ctx context.Context, p *part, call func(*Table) error) 
 		if e := w.follow(p, address); e != nil {
 			return e
 		}
-		if !w.services.rest(ctx, began) {
+		if moved = true; !tries.again(ctx, true) {
 			return err
 		}
 	}
@@ -323,7 +329,7 @@ func (w *PartedTable) each(ctx context.Context, parts []*part, all bool, call fu
 	for i := range left {
 		left[i] = i
 	}
-	for began := time.Now(); ; {
+	for tries := w.services.attempts(); ; {
 		together(len(left), func(k int) {
 			i := left[k]
 			errs[i] = w.on(ctx, parts[i], func(t *Table) error { return call(i, t) })
@@ -340,9 +346,9 @@ func (w *PartedTable) each(ctx context.Context, parts []*part, all bool, call fu
 			return nil
 		}
 		w.mu.Lock()
-		again := !reached || w.clustered
+		waits := !reached || w.clustered
 		w.mu.Unlock()
-		if !again || !w.services.rest(ctx, began) {
+		if !tries.again(ctx, waits) {
 			return lost
 		}
 	}
@@ -570,7 +576,7 @@ func (w *PartedTable) Start(ctx context.Context, groups, groupSize int) (answer 
 	if err != nil {
 		return answer, err
 	}
-	began := time.Now()
+	began, tries := time.Now(), w.services.attempts()
 	for round := 0; ; round++ {
 		first := w.nextTurn()
 		var lost error
@@ -597,7 +603,7 @@ func (w *PartedTable) Start(ctx context.Context, groups, groupSize int) (answer 
 		if lost == nil && w.left(ctx, began) <= 0 {
 			return answer, nil
 		}
-		if lost != nil && !w.services.rest(ctx, began) {
+		if lost != nil && !tries.again(ctx, true) {
 			return answer, lost
 		}
 	}

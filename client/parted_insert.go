@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
@@ -93,7 +92,7 @@ func (w *PartedTable) InsertGroups(
 	in := &partedInsertion{Insertion: o, table: w, parts: parts, groups: groups, chosen: o.BatchID != ""}
 	in.BatchID = cmp.Or(o.BatchID, parts[0].table.client.nextID())
 	in.answer.BatchID, in.pending = in.BatchID, in.recall()
-	for began := time.Now(); ; {
+	for tries := w.services.attempts(); ; {
 		waits, over := !in.send(ctx), false
 		left, first := 0, error(nil)
 		for _, g := range in.pending {
@@ -106,7 +105,7 @@ func (w *PartedTable) InsertGroups(
 		switch {
 		case left == 0:
 			return in.complete(), nil
-		case over, waits && !w.services.rest(ctx, began):
+		case over, waits && !tries.again(ctx, true):
 			return in.answer, w.failed("insert", in.partial(first))
 		}
 	}

@@ -99,7 +99,7 @@ func (w *PartedTable) settle(ctx context.Context, kind string, batches []rollout
 			errs = append(errs, w.failed(kind, fmt.Errorf("batch %d: %w", id, rollout.ErrNoLease)))
 			continue
 		}
-		errs = append(errs, w.on(ctx, parts[k], func(t *Table) error {
+		errs = append(errs, w.each(ctx, parts[k:k+1], true, func(_ int, t *Table) error {
 			return t.settle(ctx, kind, []rollout.BatchID{rollout.BatchID(of)})
 		}))
 	}
@@ -156,7 +156,7 @@ func (c *cursor) next(
 		return nil, err
 	}
 	all := len(parts) > 1 && (o.Sampler.Consumes() || w.services.options.Scope == AllParts)
-	d := draw{SampleRequest: req, release: release}
+	d, tries := draw{SampleRequest: req, release: release}, w.services.attempts()
 	for began := time.Now(); ; d.wait = max(0, min(w.left(ctx, began), startSlice)) {
 		var b *rollout.Batch
 		if all {
@@ -177,7 +177,7 @@ func (c *cursor) next(
 			if d.wait == 0 {
 				c.pause(ctx, min(w.left(ctx, began), firstDown/4))
 			}
-		case !errors.Is(err, ErrUnreachable), !w.services.rest(ctx, began):
+		case !errors.Is(err, ErrUnreachable), !tries.again(ctx, true):
 			return nil, w.failed("sample", err)
 		}
 	}
@@ -323,7 +323,7 @@ func (w *PartedTable) plan(
 	if plan != nil {
 		return plan, number, nil
 	}
-	totals, err := w.totals(ctx, parts, req.Shard)
+	totals, err := w.totals(ctx, parts, req.Shard, false)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -355,12 +355,12 @@ func ignoring(err error, these ...error) error {
 	return err
 }
 
-// totals reads the totals of all parts; those that are down have none. Parts that are behind in version are advanced
-// first: weights at different versions cannot be compared.
-func (w *PartedTable) totals(ctx context.Context, parts []*part, shard int) ([]parted.Totals, error) {
+// totals reads the totals of all parts; those that are down have none, unless all must be up. Parts that are behind in
+// version are advanced first: weights at different versions cannot be compared.
+func (w *PartedTable) totals(ctx context.Context, parts []*part, shard int, all bool) ([]parted.Totals, error) {
 	for range maxRereads {
 		answers := make([]*wire.Totals, len(parts)) // nil: it is down
-		err := w.each(ctx, parts, false, func(i int, t *Table) error {
+		err := w.each(ctx, parts, all, func(i int, t *Table) error {
 			answer := new(wire.Totals)
 			err := t.client.act(ctx, t.name, wire.ReadTotals, wire.TotalsRequest{Table: t.name, Shard: shard}, answer, 0)
 			if err == nil {
@@ -408,13 +408,13 @@ func (w *PartedTable) Scan(ctx context.Context, rows int, each func([]rollout.Dr
 	if err != nil {
 		return err
 	}
-	totals, err := w.totals(ctx, parts, 0)
+	totals, err := w.totals(ctx, parts, 0, true)
 	if err != nil {
 		return err
 	}
 	share := parted.Shares(o.DrawRule(), totals)
 	for i, p := range parts {
-		err := w.on(ctx, p, func(t *Table) error {
+		err := w.each(ctx, parts[i:i+1], true, func(_ int, t *Table) error {
 			return t.Scan(ctx, rows, func(draws []rollout.Draw) error {
 				for j := range draws {
 					draws[j].Probability *= share[i]

@@ -1021,3 +1021,55 @@ func TestAConnectionToSeveralServicesIsRefusedWithTheReason(t *testing.T) {
 		t.Error("two parts were made on one service")
 	}
 }
+
+// The client has found the service down several times, so that it would not try it again for two seconds.
+func TestTheNextCallAfterAServiceIsBackReachesIt(t *testing.T) {
+	t.Parallel()
+	list, _, w := inParts(t, 3, wire.Table{}, client.AllOptions{Scope: client.AllParts})
+	ctx := t.Context()
+	_, err := w.Insert(ctx, some(60, 1, "a")...)
+	mustNot(t, err)
+	for name, call := range map[string]func() error{
+		"scan": func() error {
+			found, total := 0, 0.0
+			err := w.Scan(ctx, 16, func(draws []rollout.Draw) error {
+				for _, d := range draws {
+					found, total = found+1, total+d.Probability
+				}
+				return nil
+			})
+			if err == nil && (found != 60 || math.Abs(total-1) > 1e-9) {
+				err = fmt.Errorf("%d rollouts of 60 came, with probabilities that sum to %v", found, total)
+			}
+			return err
+		},
+		"checkpoint": func() error {
+			saved, err := w.Checkpoint(ctx, "all")
+			if err == nil && saved.Present != 60 {
+				err = fmt.Errorf("%d rollouts of 60 were saved", saved.Present)
+			}
+			return err
+		},
+		"acknowledge": func() error {
+			err := w.Acknowledge(ctx, rollout.BatchID(parted.Join(1, 99)))
+			if errors.Is(err, rollout.ErrNoLease) {
+				return nil
+			}
+			return fmt.Errorf("a batch that nobody has: %w", err)
+		},
+	} {
+		list[1].stop()
+		tests.Until(t, "the part counts as down", func() bool {
+			st, err := w.Statistics(ctx)
+			return err == nil && slices.Equal(st.Down, []int{1})
+		})
+		list[1].start()
+		if err := call(); err != nil {
+			t.Errorf("%s: the first call after the service is back: %v", name, err)
+		}
+		tests.Until(t, "all parts are up", func() bool {
+			st, err := w.Statistics(ctx)
+			return err == nil && st.Down == nil
+		})
+	}
+}

@@ -478,6 +478,7 @@ func (t *Table) Export(ctx context.Context, rows int, columns []string, each fun
 	if err != nil {
 		return t.failed("export", err)
 	}
+	t.client.lookAgain(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timeout := t.client.options.CallTimeout

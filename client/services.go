@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -229,7 +230,7 @@ func (s *Services) Drop(ctx context.Context, name string) error {
 // locate asks where the parts of a table are. Outside a cluster they are at the addresses given, and nil is returned.
 func (s *Services) locate(ctx context.Context, name string) (parts []wire.Part, clustered bool, err error) {
 	var lost error
-	for began := time.Now(); ; {
+	for tries := s.attempts(); ; {
 		for _, l := range s.links {
 			if lost = l.ready(); lost != nil {
 				continue
@@ -248,16 +249,39 @@ func (s *Services) locate(ctx context.Context, name string) (parts []wire.Part, 
 			}
 			return answer.Parts, true, nil
 		}
-		if !s.rest(ctx, began) {
+		if !tries.again(ctx, true) {
 			return nil, false, lost
 		}
 	}
 }
 
-// rest pauses before services that are down are tried again. It reports false once RetryFor or the context has ended.
-func (s *Services) rest(ctx context.Context, began time.Time) bool {
-	if p := s.options.RetryFor; p >= 0 && time.Since(began) >= p {
+// attempts are those of one call at services that are down.
+type attempts struct {
+	services *Services
+	began    time.Time
+	last     bool // the last one is under way
+}
+
+func (s *Services) attempts() *attempts { return &attempts{services: s, began: time.Now()} }
+
+// again reports whether to try again. A call that waits does so every 50 ms until RetryFor is over; any call makes one
+// more attempt, after a look at every service that is down: they may be back since they were found so.
+func (a *attempts) again(ctx context.Context, waits bool) bool {
+	s := a.services
+	if a.last {
 		return false
+	}
+	over := s.options.RetryFor >= 0 && time.Since(a.began) >= s.options.RetryFor
+	a.last = over || !waits
+	s.mu.Lock()
+	links := slices.Collect(maps.Values(s.found))
+	s.mu.Unlock()
+	if a.last {
+		together(len(links), func(i int) { links[i].look(ctx) })
+		return ctx.Err() == nil
+	}
+	for _, l := range links {
+		l.hurry()
 	}
 	timer := time.NewTimer(firstDown / 2)
 	defer timer.Stop()
@@ -302,6 +326,21 @@ func (l *link) ready() error {
 	return fmt.Errorf("%w: %s is down: %w", ErrUnreachable, l.client.address, l.why)
 }
 
+// hurry has the next call of ready try a service that is down, without a pause.
+func (l *link) hurry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.again = time.Time{}
+}
+
+// look tries a service that is down and waits for the outcome, for at most quiet.
+func (l *link) look(ctx context.Context) error {
+	if up, _ := l.up(); !up {
+		l.settle(ctx, l.ping(ctx))
+	}
+	return l.ready()
+}
+
 // locate asks where the parts of a table are.
 func (l *link) locate(ctx context.Context, name string) (answer wire.Location, err error) {
 	err = l.during(ctx, func() error {
@@ -328,7 +367,7 @@ func (l *link) during(ctx context.Context, call func() error) error {
 func (l *link) watch(over <-chan struct{}) {
 	tick := time.NewTicker(quiet)
 	defer tick.Stop()
-	for l.ping() == nil {
+	for l.ping(context.Background()) == nil {
 		select {
 		case <-tick.C:
 		case <-over:
@@ -343,18 +382,21 @@ func (l *link) watch(over <-chan struct{}) {
 }
 
 // ping returns an error if the service is not there.
-func (l *link) ping() error {
-	ctx, cancel := context.WithTimeout(context.Background(), quiet)
+func (l *link) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, quiet)
 	defer cancel()
-	err := decodeError(l.client.listActions(ctx))
-	if err != nil && (ctx.Err() != nil || isTransient(err)) {
+	err := l.client.retryFor(ctx, lookTime, 0, l.client.listActions)
+	switch {
+	case errors.Is(err, ErrUnreachable):
+		return err
+	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return nil
 }
 
 func (l *link) probe() {
-	l.settle(context.Background(), l.ping())
+	l.settle(context.Background(), l.ping(context.Background()))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.probing = false

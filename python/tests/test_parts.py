@@ -456,6 +456,21 @@ def test_a_part_that_comes_back_has_its_rollouts_and_gets_the_version(
         assert 1 in part_of(table.insert(groups(30, seed=2, version=5)))
 
 
+def test_the_next_call_after_a_part_is_back_reaches_it(mortal: Callable[..., Server]) -> None:
+    services = [mortal(i) for i in range(PARTS)]
+    with reprise.connect([each.address for each in services], timeout=20) as client:
+        table = client.create("t", capacity=600, group_size=2)
+        table.insert(groups(30))
+        for call in (lambda: table.checkpoint("c"), lambda: table.restore("c")):
+            services[1].stop(signal.SIGKILL)
+            with pytest.warns(reprise.PartWarning, match="1 of its 3 parts are away"):
+                while not table.down:
+                    table.info()
+            services[1] = mortal(1)
+            with pytest.warns(reprise.PartWarning, match="all of its 3 parts are back"):
+                assert call().present == 60
+
+
 @pytest.mark.parametrize("scope", ["own", "global"])
 def test_a_stream_goes_on_when_a_part_is_lost_for_good(mortal: Callable[..., Server], scope: Any) -> None:
     services = [mortal(i) for i in range(2)]

@@ -428,10 +428,11 @@ def _is_loopback(address: str) -> bool:
 
 def _channel_options() -> list[tuple[str, int]]:
     return [
-        # Find a service that comes back soon; the second is the time for one attempt to connect.
+        # Find a service that comes back soon: until gRPC tries to connect again, all calls fail without trying. The
+        # second is the time for one attempt.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 3000),
-        ("grpc.max_reconnect_backoff_ms", 2000),
+        ("grpc.max_reconnect_backoff_ms", 250),
         # A machine that is gone refuses nothing: ask whether it is there while it owes an answer, and for how long.
         ("grpc.keepalive_time_ms", 3000),
         ("grpc.keepalive_timeout_ms", 5000),

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 RECENT = 1.0  # seconds for which a part that answered is taken to be up
 AWAY = 1.0  # seconds until a part that is down is asked again
+LOOK = 1.0  # seconds in which a part that is down may still answer before a call that needs it fails
 TURN = 0.25  # seconds that a call waits at one part where another may be able to answer it
 
 
@@ -192,6 +193,16 @@ class Parts:
             pause = min(2 * pause, AWAY)
             for part in self.all:
                 part.hurry()
+
+    def look(self) -> None:
+        """Ask parts that are down again, for a call that needs all: they may be back since they were found so."""
+        deadline = Deadline(LOOK)
+        while self.down and deadline.left() > 0:
+            for part in self.all:
+                part.hurry()
+            self.up(deadline.left())
+            if self.down:
+                self.rest(FIRST_PAUSE)
 
     def _greet(self, parts: Sequence[Part]) -> None:
         """Ask parts whether they are up, and bring those that were not to the table's version."""

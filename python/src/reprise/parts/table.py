@@ -156,8 +156,11 @@ class Table(table.Table):
     ) -> TableInfo:
         deadline = Deadline(self._connection.timeout if timeout is None else timeout)
         self._parts.up(timeout)
+        needs_all = action in ("checkpoint", "restore")
+        if needs_all and not self._services.clustered:
+            self._parts.look()
         asks = self._asks(action, body)
-        if action in ("checkpoint", "restore") and len(asks) < len(self.parts):
+        if needs_all and len(asks) < len(self.parts):
             raise errors.Unavailable(f"{action}: {', '.join(self.down)}: away: want all parts up")
         if not asks and action in ("acknowledge", "release"):
             raise errors.NoLease(f"{action}: the parts that drew the batch are away, and took it back")

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// bare is a service that answers every call with Unimplemented, which is an answer.
+func bare(t *testing.T, at string) (address string, stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	return l.Addr().String(), s.Stop
+}
+
+// Here gRPC by itself would not connect again for an hour.
+func TestACallFindsAServiceThatIsBackWhateverItSawBefore(t *testing.T) {
+	t.Parallel()
+	at, stop := bare(t, "127.0.0.1:0")
+	c, err := newClient("grpc://"+at, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.conn.Close()
+	err = c.connect(grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Minute,
+		Backoff: backoff.Config{BaseDelay: time.Hour, MaxDelay: time.Hour}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	ctx := t.Context()
+	for name, again := range map[string]func() error{
+		"retried": func() error { return c.retry(ctx, 0, c.listActions) },
+		"not retried": func() error {
+			c.lookAgain(ctx)
+			return c.attempt(ctx, 0, c.listActions)
+		},
+	} {
+		if err := c.ping(ctx); err != nil {
+			t.Fatalf("%s: before: %v", name, err)
+		}
+		stop()
+		for range 3 {
+			if err := c.retryFor(ctx, time.Millisecond, 0, c.listActions); err == nil {
+				t.Fatalf("%s: a service that is down answered", name)
+			}
+		}
+		_, stop = bare(t, at)
+		if err := again(); err != nil {
+			t.Errorf("%s: the first call after it is back: %v", name, err)
+		}
+	}
+}
+
+func TestALinkThatWasDownIsLookedAtBeforeACallFails(t *testing.T) {
+	t.Parallel()
+	at, stop := bare(t, "127.0.0.1:0")
+	s, err := DialAll(t.Context(), []string{"grpc://" + at}, AllOptions{Options: Options{RetryFor: time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	l := s.links[0]
+	for _, waits := range []bool{true, false} {
+		stop()
+		for range 6 { // the pauses grow to maxDown
+			l.wentDown(fmt.Errorf("%w: it refuses", ErrUnreachable))
+		}
+		tries := s.attempts()
+		tries.began = tries.began.Add(-time.Minute) // RetryFor is over
+		if !tries.again(t.Context(), waits) || l.ready() == nil {
+			t.Fatal("a look at a service that is down found it up")
+		}
+		if tries.again(t.Context(), waits) {
+			t.Error("the last attempt was not the last")
+		}
+		_, stop = bare(t, at)
+		tries = s.attempts()
+		tries.began = tries.began.Add(-time.Minute)
+		if tries.again(t.Context(), waits); l.ready() != nil {
+			t.Errorf("waits %v: before the call fails the service counts as down: %v", waits, l.ready())
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s.attempts().again(ended, true) {
+		t.Error("a call whose context has ended goes on")
+	}
+}
