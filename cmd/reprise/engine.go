@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/lab/policy/server"
 )
@@ -55,8 +56,8 @@ func (c *engineServeCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	web := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	web := &http.Server{Handler: hosts.Only(s.Handler(), l.Addr(), nil), ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	failed := make(chan error, 1)
 	go func() { failed <- web.Serve(netutil.LimitListener(l, maxEngineConnections)) }()

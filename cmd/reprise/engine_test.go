@@ -1,10 +1,31 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
 )
+
+// refusesOtherHosts checks that what listens at an address answers under its own name only: a page of another site may
+// have had its name made to resolve to this machine.
+func refusesOtherHosts(t *testing.T, at, path string) {
+	t.Helper()
+	for _, host := range []string{"", "evil.example"} {
+		conn, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, host)
+		answer, err := io.ReadAll(conn)
+		_ = conn.Close()
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 421 ") {
+			t.Errorf("Host %q: %.200q, %v: want status 421", host, answer, err)
+		}
+	}
+}
 
 // A served model passes its own probe in the dialects that are whole, and Ctrl-C stops it.
 func TestAServedModelPassesTheProbe(t *testing.T) {
@@ -35,6 +56,7 @@ func TestAServedModelPassesTheProbe(t *testing.T) {
 			t.Errorf("%v: %+v: want exit code %d and %q", c.args, got, c.exit, c.printed)
 		}
 	}
+	refusesOtherHosts(t, strings.TrimPrefix(at, "http://"), "/health")
 	if exit := interrupt(t, served); exit != 0 {
 		t.Errorf("exit code %d after Ctrl-C", exit)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
+	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/lab/task"
@@ -72,7 +73,7 @@ func (c *rolloutCommand) Run(ctx context.Context, call *kong.Context) error {
 		}
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", w.Metrics())
-		web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		web := &http.Server{Handler: hosts.Only(mux, l.Addr(), nil), ReadHeaderTimeout: 10 * time.Second}
 		go web.Serve(l)
 		defer web.Close()
 	}

@@ -70,6 +70,7 @@ func TestRolloutFillsATable(t *testing.T) {
 			t.Errorf("/metrics lacks %q: %v", want, err)
 		}
 	}
+	refusesOtherHosts(t, pages, "/metrics")
 	if exit := interrupt(t, running); exit != 0 {
 		t.Errorf("exit code %d after Ctrl-C", exit)
 	}

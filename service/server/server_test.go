@@ -3,6 +3,7 @@ package server
 import (
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -37,6 +38,18 @@ func TestAttackARebindingNameReadsNoPage(t *testing.T) {
 			if err != nil || answer.StatusCode != want || refused != (want != 200) {
 				t.Errorf("%s with Host %q: %d %.200q, %v: want %d", path, host, answer.StatusCode, text, err, want)
 			}
+		}
+	}
+	for _, head := range []string{"GET / HTTP/1.1\r\nHost:\r\n", "GET / HTTP/1.1\r\nHost: :80\r\n", "GET / HTTP/1.0\r\n"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.Addresses.HTTP, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.Write([]byte(head + "Connection: close\r\n\r\n"))
+		answer, err := io.ReadAll(conn)
+		_ = conn.Close()
+		if err != nil || !strings.Contains(string(answer), " 421 ") {
+			t.Errorf("%q: %.200q, %v: want status 421", head, answer, err)
 		}
 	}
 	if err := (Config{HTTPHosts: []string{"https://x"}}).Validate(); err == nil ||

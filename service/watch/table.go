@@ -128,14 +128,30 @@ func stateOf(v *service.TableView, points []point) state {
 		return state{"samples held", "the limiter holds samples: generators are the slower side", "warn"}
 	case samples:
 		return state{"samples wait", "samples wait for rollouts: generators are the slower side", "warn"}
-	case v.Stats.Inserted == 0:
-		return state{"unused", "nothing was inserted yet", "still"}
-	case current(points, rateSpan, rows) == 0:
-		return state{"idle", "no inserts and no samples in the last " + span(rateSpan), "still"}
 	case starts:
 		return state{"gate closed", "generators wait for the next version before starting more rollouts", "good"}
+	case current(points, rateSpan, rows) > 0:
+		return state{"flowing", "neither side waits for long", "good"}
+	case v.InsertsWaiting+v.SamplesWaiting+v.StartsWaiting > 0:
+		return state{"waiting: " + waiting(v), "nothing came or went in the last " + span(rateSpan), "warn"}
+	case v.Stats.Inserted == 0:
+		return state{"unused", "nothing was inserted yet", "still"}
 	}
-	return state{"flowing", "neither side waits for long", "good"}
+	return state{"idle", "no inserts and no samples in the last " + span(rateSpan), "still"}
+}
+
+// waiting says how many callers wait for what.
+func waiting(v *service.TableView) string {
+	var list []string
+	for _, side := range []struct {
+		n    int
+		what string
+	}{{v.InsertsWaiting, "for room"}, {v.SamplesWaiting, "for draws"}, {v.StartsWaiting, "for the gate"}} {
+		if side.n > 0 {
+			list = append(list, words.Plural(side.n, "caller")+" "+side.what)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // insertsHeld reports whether the limiter holds inserts: any insert, or, while some wait, one of average size.

@@ -45,6 +45,17 @@ func TestTheStateOfATableNamesTheWaitingSide(t *testing.T) {
 		`restore a checkpoint">journal damaged`: func(v *service.TableView, _ int) {
 			v.Journal = &service.JournalState{Stats: journal.Stats{Damage: []journal.Damage{{Cut: 7}}}}
 		},
+		`last 10 s">waiting: 3 callers for draws<`: func(v *service.TableView, step int) { // they have just come
+			v.Counters, v.SamplesWaiting = service.Counters{InsertedRows: 7}, step/15*3
+		},
+		`last 10 s">waiting: 1 caller for room, 1 caller for the gate<`: func(v *service.TableView, step int) {
+			v.Stats.Inserted, v.Counters = 0, service.Counters{}
+			v.InsertsWaiting, v.StartsWaiting = step/15, step/15
+		},
+		`title="generators wait for the next version before starting more rollouts">gate closed<`: func(
+			v *service.TableView, _ int) {
+			v.Counters, v.StartsWaiting = service.Counters{InsertedRows: 7}, 1
+		},
 		`>inserts wait<`: func(v *service.TableView, _ int) { v.InsertsWaiting = 1 },
 		`>inserts held<`: func(v *service.TableView, _ int) { v.InsertsWaiting, v.Limiter = 1, held(true, false) },
 		`>samples wait<`: func(v *service.TableView,
