@@ -43,6 +43,7 @@ type serveCommand struct {
 	Domain      text          `help:"What fails together with this node: a rack, a machine (the machine's name). Copies of a table are in different ones."`
 	Replicas    int           `help:"Copies of each table: 1, 3 or 5 (3)."`
 	Advertise   address       `help:"Address of this service as clients dial it and other nodes tell them, such as grpc+tls://a.example:7447 (where it listens)."`
+	Replaces    text          `help:"A lost node whose copies this one, under another name, takes over."`
 	AcceptRisk  bool          `help:"Serve although one failure may take all copies of a table; /healthz names the risk."`
 	StopTimeout time.Duration `help:"Time that calls have to finish when the service stops (30s). A second signal kills it."`
 	JSON        bool          `name:"json" help:"Log as JSON lines, and print nothing else."`
@@ -120,6 +121,7 @@ func (c *serveCommand) load() (server.Config, error) {
 	config.Cluster.Domain = cmp.Or(string(c.Domain), config.Cluster.Domain)
 	config.Cluster.Replicas = cmp.Or(c.Replicas, config.Cluster.Replicas)
 	config.Cluster.Advertise = cmp.Or(string(c.Advertise), config.Cluster.Advertise)
+	config.Cluster.Replaces = cmp.Or(string(c.Replaces), config.Cluster.Replaces)
 	config.Cluster.AcceptRisk = c.AcceptRisk || config.Cluster.AcceptRisk
 	if len(c.Peer) > 0 {
 		config.Cluster.Peers = c.Peer

@@ -59,7 +59,7 @@ func (d *directory) last() (state, time.Time) {
 
 // read returns the state and its sequence number, as the stream's leader has them.
 func (d *directory) read(ctx context.Context) (state, uint64, error) {
-	s := state{Nodes: make(map[string]member), Tables: make(map[string]placement)}
+	s := state{Nodes: make(map[string]member), Tables: make(map[string]placement), Names: make(map[string]claim)}
 	d.mu.Lock()
 	stream := d.stream
 	d.mu.Unlock()

@@ -22,17 +22,18 @@ import (
 func withLog(t *testing.T, data string, use func(l *tableLog) error) error {
 	t.Helper()
 	token := rand.Text()
-	s, err := startServer(Options{Node: "n", Listen: nettest.FreeAddresses(t, 1)[0], Replicas: 1, AcceptRisk: true,
-		Data: data}.WithDefaults(), token)
+	o := Options{Node: "n", Listen: nettest.FreeAddresses(t, 1)[0], Replicas: 1, AcceptRisk: true, Data: data}.WithDefaults()
+	so, err := serverOptions(o, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := startServer(o, so)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.WaitForShutdown()
 	defer s.Shutdown()
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server does not listen")
-	}
-	conn, err := dial(s, token)
+	conn, err := dial(s, nodeUser, token)
 	if err != nil {
 		t.Fatal(err)
 	}

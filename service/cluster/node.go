@@ -35,6 +35,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -62,6 +63,9 @@ type Node struct {
 	log       *slog.Logger
 	server    *server.Server
 	conn      *nats.Conn
+	token     string // lets this process into its server
+	identity  *identity
+	joined    atomic.Bool // as in the identity
 	directory *directory
 	lease     *lease
 	peers     *peers
@@ -83,7 +87,7 @@ func New(o Options) (*Node, error) {
 	}
 	o = o.WithDefaults()
 	n := &Node{
-		options: o, log: o.Logger, wake: make(chan struct{}, 1), lease: &lease{began: time.Now()}, peers: newPeers(),
+		options: o, log: o.Logger, token: rand.Text(), wake: make(chan struct{}, 1), lease: &lease{began: time.Now()}, peers: newPeers(),
 		directory: &directory{replicas: o.Replicas},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -97,7 +101,10 @@ func New(o Options) (*Node, error) {
 // Start joins the cluster, which takes until enough nodes are up. Address is where clients reach this node's service.
 func (n *Node) Start(ctx context.Context, address string, host Host) error {
 	n.address, n.tables.host = cmp.Or(n.options.Advertise, address), host
-	err := n.connect()
+	err := n.identify(ctx)
+	if err == nil {
+		err = n.connect()
+	}
 	if err == nil {
 		err = n.joinSoon(ctx)
 	}
@@ -115,20 +122,23 @@ func (n *Node) Start(ctx context.Context, address string, host Host) error {
 		stop()
 		<-ended
 	}
+	if err := n.takeOver(ctx); err != nil {
+		n.Stop(ctx)
+		return err
+	}
 	return nil
 }
 
 // connect starts the server and listens to the other nodes.
 func (n *Node) connect() (err error) {
-	token := rand.Text()
-	if n.server, err = startServer(n.options, token); err != nil {
+	so, err := serverOptions(n.options, n.token)
+	if err != nil {
 		return err
 	}
-	if !n.server.ReadyForConnections(10 * time.Second) {
-		return fmt.Errorf("cluster.listen: %s: the node does not listen there: want an address of this machine that "+
-			"nobody else uses", n.options.Listen)
+	if n.server, err = startServer(n.options, so); err != nil {
+		return err
 	}
-	if n.conn, err = dial(n.server, token); err != nil {
+	if n.conn, err = dial(n.server, nodeUser, n.token); err != nil {
 		return err
 	}
 	n.directory.js, err = jetstream.New(n.conn, jetstream.WithPublishAsyncTimeout(ackTimeout))
@@ -138,6 +148,9 @@ func (n *Node) connect() (err error) {
 	if _, err := n.conn.Subscribe(heardSubject+"*", func(m *nats.Msg) {
 		n.peers.hear(strings.TrimPrefix(m.Subject, heardSubject))
 	}); err != nil {
+		return err
+	}
+	if _, err := n.conn.Subscribe(nameSubject, n.answerName); err != nil {
 		return err
 	}
 	n.running.Go(n.announceLoop)
@@ -154,8 +167,8 @@ func (n *Node) joinSoon(ctx context.Context) error {
 			err = n.join(attempt)
 		}
 		cancel()
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errOtherFolder) || errors.Is(err, errReplaced) {
+			return err
 		}
 		if time.Since(told) > waitTime {
 			told = time.Now()
@@ -194,13 +207,21 @@ func (n *Node) join(ctx context.Context) error {
 	n.session = newNumber()
 	started := time.Now()
 	err := n.directory.change(ctx, func(s *state) error {
-		s.join(n.options.Node, member{Session: n.session, Address: n.address, Domain: n.options.Domain})
-		return nil
+		m := member{Session: n.session, Address: n.address, Domain: n.options.Domain}
+		return s.join(n.options.Node, claim{Folder: n.identity.Folder, Peer: n.server.Node()}, m)
 	})
-	if err == nil {
-		n.lease.extend(started)
+	if errors.Is(err, errOtherFolder) || errors.Is(err, errReplaced) {
+		return n.identity.refuse(err)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	n.lease.extend(started)
+	if n.joined.Swap(true) {
+		return nil
+	}
+	n.identity.Joined = true
+	return n.identity.write()
 }
 
 // Valid reports whether the node may answer for its tables now.

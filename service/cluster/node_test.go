@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -305,4 +306,84 @@ func TestATableSurvivesTheLossOfEachNodeInTurn(t *testing.T) {
 	if len(counts) != next {
 		t.Errorf("%d groups of %d: %v", len(counts), next, slices.Sorted(maps.Keys(counts)))
 	}
+}
+
+// A node whose folder is lost is refused under its name before its server could vote; one of another name takes its
+// place, and then each of the others may be lost.
+func TestANodeThatLostItsFolderIsReplaced(t *testing.T) {
+	tests.Long(t)
+	c := startTrio(t)
+	create(t, c.any(), "lab")
+	for i := range 20 {
+		c.insert("lab", i)
+	}
+	lost, _ := c.owner("lab")
+	c.kill(lost)
+	empty := func(want string) {
+		t.Helper()
+		o := c.options[lost]
+		o.Data = t.TempDir()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		n, err := New(o)
+		if err == nil {
+			err = n.Start(ctx, "grpc://empty", c.hosts[lost])
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("an empty folder under the name of a lost node: %v; want %s", err, want)
+		}
+		if _, err := os.Stat(filepath.Join(o.Data, copiesFolder, "jetstream")); err == nil {
+			t.Fatal("a server that votes has run there")
+		}
+	}
+	empty("cluster.replaces: " + c.options[lost].Node)
+	others := []int{(lost + 1) % 3, (lost + 2) % 3}
+	c.kill(others[0])
+	c.kill(others[1])
+	empty("too few of the nodes")
+	var back sync.WaitGroup
+	for _, i := range others {
+		back.Go(func() { c.start(i) })
+	}
+	back.Wait()
+	c.options[lost].Replaces, c.options[lost].Node = c.options[lost].Node, "n3"
+	c.options[lost].Data = t.TempDir()
+	c.start(lost)
+	if t.Failed() {
+		return
+	}
+	for at := range 3 { // each of them has all copies
+		c.insert("lab", 20+at)
+		for end := time.Now().Add(time.Minute); !c.whole(); time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("not all nodes have all copies")
+			}
+		}
+		c.kill(at)
+		c.insert("lab", 23+at)
+		c.start(at)
+	}
+	_, s := c.owner("lab")
+	if counts := s.prompts(); len(counts) != 26 {
+		t.Errorf("%d groups of 26", len(counts))
+	}
+}
+
+// whole reports whether all three nodes have copies of all streams, and they are current.
+func (c *trio) whole() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	names := c.any().directory.js.StreamNames(ctx)
+	for name := range names.Name() {
+		stream, err := c.any().directory.js.Stream(ctx, name)
+		if err != nil {
+			return false
+		}
+		info := stream.CachedInfo().Cluster
+		if info == nil || info.Leader == "" || len(info.Replicas) != 2 ||
+			slices.ContainsFunc(info.Replicas, func(p *jetstream.PeerInfo) bool { return !p.Current || p.Offline }) {
+			return false
+		}
+	}
+	return names.Err() == nil
 }

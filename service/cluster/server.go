@@ -36,6 +36,8 @@ type Options struct {
 	Replicas int    `yaml:"replicas" json:"replicas"` // copies of each table, 1, 3 or 5 [3]
 	// serve even if copies share a failure domain, or there is one copy only; /healthz names what is risked
 	AcceptRisk bool `yaml:"accept_risk" json:"accept_risk"`
+	// lost node of which this one, under another name, takes over the copies [none]
+	Replaces string `yaml:"replaces" json:"replaces"`
 	// file of the secret that the nodes share, at least 16 characters [none, on loopback without tokens only]
 	SecretFile string `yaml:"secret_file" json:"secret_file"`
 	// address of this node's service as clients dial it, and the other nodes tell them [where it listens]
@@ -87,6 +89,7 @@ func (o Options) Validate() error {
 		"a file with a secret that the nodes share, as %s is open to other machines", o.Listen)
 	p.Check(local || o.TLS != nil, "cluster.listen", o.Listen,
 		"tls.certificate, tls.key and tls.client_ca with an address that is open to other machines")
+	p.Check(o.Replaces != o.Node, "cluster.replaces", o.Replaces, "the name of another node, which is lost")
 	p.Check(o.Data != "", "cluster", o.Node, "data, the folder of the node's copies")
 	return p.Err()
 }
@@ -124,9 +127,12 @@ const maxPayload = 4 << 20
 // domainTag marks a node's failure domain.
 const domainTag = "domain:"
 
-// startServer starts the node's NATS server. It needs a listener for clients, or it would have no routes; only who has
-// the token is let in, and that is this process.
-func startServer(o Options, token string) (*server.Server, error) {
+// copiesFolder is where a node keeps its copies in its data folder.
+const copiesFolder = "cluster"
+
+// serverOptions are those of the node's NATS server. It needs a listener for clients, or it would have no routes; only
+// who has the token is let in, and that is this process.
+func serverOptions(o Options, token string) (*server.Options, error) {
 	host, port, err := splitAddress(o.Listen)
 	if err != nil {
 		return nil, err
@@ -136,24 +142,28 @@ func startServer(o Options, token string) (*server.Server, error) {
 		return nil, err
 	}
 	so := &server.Options{
-		ServerName: o.Node, Host: "127.0.0.1", Port: server.RANDOM_PORT, Authorization: token, NoSigs: true,
+		ServerName: o.Node, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true,
 		MaxPayload: maxPayload, WriteDeadline: 5 * time.Second,
-		JetStream: true, StoreDir: filepath.Join(o.Data, "cluster"), SyncAlways: true, SyncInterval: time.Minute,
+		JetStream: true, StoreDir: filepath.Join(o.Data, copiesFolder), SyncAlways: true, SyncInterval: time.Minute,
 		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 50, // the disk decides
 		Cluster: server.ClusterOpts{Name: "reprise", Host: host, Port: port, NoAdvertise: true, TLSConfig: o.TLS,
 			PingInterval: time.Second, MaxPingsOut: 2, PoolSize: -1},
 	}
+	system := server.NewAccount(server.DEFAULT_SYSTEM_ACCOUNT)
+	so.SystemAccount, so.Accounts = system.Name, []*server.Account{system}
+	so.Users = []*server.User{{Username: nodeUser, Password: token},
+		{Username: systemUser, Password: token, Account: system}}
 	so.Tags.Add(domainTag + o.Domain)
 	if !o.AcceptRisk {
 		so.JetStreamUniqueTag = domainTag
 	}
 	if secret != "" {
-		so.Cluster.Username, so.Cluster.Password, so.Cluster.AuthTimeout = "node", secret, 5
+		so.Cluster.Username, so.Cluster.Password, so.Cluster.AuthTimeout = nodeUser, secret, 5
 	}
 	for _, peer := range o.Peers { // the server counts the nodes by them, and leaves itself out
 		u := &url.URL{Scheme: "nats-route", Host: peer}
 		if secret != "" {
-			u.User = url.UserPassword("node", secret)
+			u.User = url.UserPassword(nodeUser, secret)
 		}
 		so.Routes = append(so.Routes, u)
 	}
@@ -162,18 +172,38 @@ func startServer(o Options, token string) (*server.Server, error) {
 		so.Cluster = server.ClusterOpts{}
 		so.JetStreamUniqueTag = ""
 	}
+	return so, nil
+}
+
+func startServer(o Options, so *server.Options) (*server.Server, error) {
 	s, err := server.NewServer(so)
 	if err != nil {
 		return nil, fmt.Errorf("starting node %s: %w", o.Node, err)
 	}
-	s.SetLogger(&serverLog{log: o.Logger}, false, false)
+	log := &serverLog{log: o.Logger}
+	s.SetLogger(log, false, false)
 	s.Start()
+	for end := time.Now().Add(time.Minute); !s.ReadyForConnections(100 * time.Millisecond); {
+		why := log.fatalError()
+		if why == "" && time.Now().Before(end) {
+			continue
+		}
+		s.Shutdown()
+		return nil, fmt.Errorf("cluster.listen: %s: the node does not listen there: %s: want an address of this machine "+
+			"that nobody else uses", o.Listen, cmp.Or(why, "not within a minute"))
+	}
 	return s, nil
 }
 
+// The users of a node's server.
+const (
+	nodeUser   = "node"
+	systemUser = "system" // sees what servers tell one another
+)
+
 // dial connects to the node's own server.
-func dial(s *server.Server, token string) (*nats.Conn, error) {
-	return nats.Connect("", nats.InProcessServer(s), nats.Token(token), nats.MaxReconnects(-1),
+func dial(s *server.Server, user, token string) (*nats.Conn, error) {
+	return nats.Connect("", nats.InProcessServer(s), nats.UserInfo(user, token), nats.MaxReconnects(-1),
 		nats.ReconnectWait(100*time.Millisecond))
 }
 
@@ -183,15 +213,29 @@ type serverLog struct {
 	log   *slog.Logger
 	mu    sync.Mutex
 	shown time.Time // when an error was last shown
+	fatal string    // the first error that the server cannot run with
 }
 
 const errorPause = 10 * time.Second
 
 func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
 func (l *serverLog) Warnf(format string, v ...any)   { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Fatalf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
 func (l *serverLog) Debugf(string, ...any)           {}
 func (l *serverLog) Tracef(string, ...any)           {}
+
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := fmt.Sprintf(format, v...)
+	l.fatal = cmp.Or(l.fatal, text)
+	l.log.Error(text)
+}
+
+func (l *serverLog) fatalError() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fatal
+}
 
 func (l *serverLog) Errorf(format string, v ...any) {
 	l.mu.Lock()

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -13,6 +15,14 @@ import (
 type state struct {
 	Nodes  map[string]member    `json:"nodes"`
 	Tables map[string]placement `json:"tables"`
+	Names  map[string]claim     `json:"names"` // of all nodes that have ever joined
+}
+
+// claim is what a node's name stands for, for good.
+type claim struct {
+	Folder     string `json:"folder"`                // its data folder's id
+	Peer       string `json:"peer"`                  // its id in the groups of JetStream
+	ReplacedBy string `json:"replaced_by,omitempty"` // the node that has taken over its copies
 }
 
 // member is a node with a lease that nobody has ended.
@@ -35,10 +45,46 @@ type placement struct {
 // errEvicted is the error of a node whose lease another node has ended.
 var errEvicted = errors.New("the other nodes have given this node's tables to others")
 
-// join adds a node, or brings it back under a new session.
-func (s *state) join(name string, m member) {
+// Why a node cannot join.
+var (
+	errOtherFolder = errors.New("a node of this name has joined the cluster with another data folder")
+	errReplaced    = errors.New("it has been replaced by")
+)
+
+// join adds a node, or brings it back under a new session, unless its name stands for another folder, or it has been
+// replaced.
+func (s *state) join(name string, c claim, m member) error {
+	known, ok := s.Names[name]
+	switch {
+	case ok && known.Folder != c.Folder:
+		return errOtherFolder
+	case known.ReplacedBy != "":
+		return fmt.Errorf("%w node %s: want an empty data folder and another name", errReplaced, known.ReplacedBy)
+	}
+	s.Names[name] = c
 	s.Nodes[name] = m
 	s.place()
+	return nil
+}
+
+// errUp is the error of replacing a node that has a lease.
+var errUp = errors.New("this node is up: want one that is lost")
+
+// replaceable returns the claim of a node that another is to replace.
+func (s *state) replaceable(lost, by string) (claim, error) {
+	c, known := s.Names[lost]
+	_, up := s.Nodes[lost]
+	var err error
+	switch {
+	case !known:
+		err = fmt.Errorf("no node of that name has joined: want one of %s",
+			strings.Join(slices.Sorted(maps.Keys(s.Names)), ", "))
+	case up:
+		err = errUp
+	case c.ReplacedBy != "" && c.ReplacedBy != by:
+		err = fmt.Errorf("%w node %s", errReplaced, c.ReplacedBy)
+	}
+	return c, err
 }
 
 // beat renews a node's lease, and says why its disk is full if it is.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestEachTableHasAnOwnerThatIsUp(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 2))
-		s := state{Nodes: make(map[string]member), Tables: make(map[string]placement)}
+		s := state{Nodes: make(map[string]member), Tables: make(map[string]placement), Names: make(map[string]claim)}
 		sessions := make(map[string]uint64) // of the nodes' processes, evicted or not
 		name := func() string { return fmt.Sprintf("n%d", random.IntN(5)) }
 		for step := range 100 {
@@ -24,7 +25,7 @@ func TestEachTableHasAnOwnerThatIsUp(t *testing.T) {
 			switch node, table := name(), fmt.Sprintf("t%d", random.IntN(12)); random.IntN(7) {
 			case 0:
 				sessions[node] = random.Uint64()
-				s.join(node, member{Session: sessions[node]})
+				_ = s.join(node, claim{}, member{Session: sessions[node]})
 				gone = node // under its session before
 			case 1:
 				s.evict(node)
@@ -69,9 +70,9 @@ func TestEachTableHasAnOwnerThatIsUp(t *testing.T) {
 }
 
 func TestTablesAreSpreadOverTheNodes(t *testing.T) {
-	s := state{Nodes: make(map[string]member), Tables: make(map[string]placement)}
+	s := state{Nodes: make(map[string]member), Tables: make(map[string]placement), Names: make(map[string]claim)}
 	for i := range 3 {
-		s.join(fmt.Sprintf("n%d", i), member{Session: uint64(i + 1)})
+		_ = s.join(fmt.Sprintf("n%d", i), claim{}, member{Session: uint64(i + 1)})
 	}
 	for i := range 8 {
 		s.create(fmt.Sprintf("t%d", i), placement{})
@@ -80,7 +81,7 @@ func TestTablesAreSpreadOverTheNodes(t *testing.T) {
 		t.Errorf("the nodes have %v tables", l)
 	}
 	s.evict("n0")
-	s.join("n0", member{Session: 9})
+	_ = s.join("n0", claim{}, member{Session: 9})
 	if l := s.loads(); l["n0"] != 0 || l["n1"]+l["n2"] != 8 {
 		t.Errorf("after the loss of a node they have %v", l)
 	}
@@ -93,5 +94,40 @@ func TestTablesAreSpreadOverTheNodes(t *testing.T) {
 	}
 	if l := s.loads(); l["n0"] < 2 || l["n1"] > 3 || l["n2"] > 3 {
 		t.Errorf("after the tables were handed over they have %v", l)
+	}
+}
+
+// A name stands for one folder, for good.
+func TestANameStandsForOneFolder(t *testing.T) {
+	s := state{Nodes: make(map[string]member), Tables: make(map[string]placement), Names: make(map[string]claim)}
+	for _, folder := range []string{"a", "a"} { // and again
+		if err := s.join("n0", claim{Folder: folder, Peer: "p"}, member{Session: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.replaceable("n0", "n1"); err == nil || !strings.Contains(err.Error(), "is up") {
+		t.Errorf("a node that is up can be replaced: %v", err)
+	}
+	if _, err := s.replaceable("n5", "n1"); err == nil || !strings.Contains(err.Error(), "want one of n0") {
+		t.Errorf("a node that never joined can be replaced: %v", err)
+	}
+	s.evict("n0")
+	if err := s.join("n0", claim{Folder: "b"}, member{}); !errors.Is(err, errOtherFolder) {
+		t.Errorf("an empty folder under the name: %v", err)
+	}
+	c, err := s.replaceable("n0", "n1")
+	if err != nil || c.Peer != "p" {
+		t.Errorf("replacing it: %+v, %v", c, err)
+	}
+	c.ReplacedBy = "n1"
+	s.Names["n0"] = c
+	if err := s.join("n0", claim{Folder: "a"}, member{}); !errors.Is(err, errReplaced) {
+		t.Errorf("a node that was replaced is back: %v", err)
+	}
+	if _, err := s.replaceable("n0", "n2"); !errors.Is(err, errReplaced) {
+		t.Errorf("it is replaced twice: %v", err)
+	}
+	if len(s.Nodes) != 0 {
+		t.Errorf("%v are up", s.Nodes)
 	}
 }
