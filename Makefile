@@ -29,7 +29,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build wheels demo docs first-hour picture test quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build wheels demo docs first-hour picture test test-race quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,21 +63,26 @@ picture: build ## draw README's picture, docs/studies/opponent.png, from the stu
 	$(GO) test -count=1 ./lab/report -run PictureOfAPage -pictured $(CURDIR)/bin/opponent.html -picture $(CURDIR)/docs/studies/opponent.png
 
 # The limit is for a machine that is busy and five times slower than two idle cores. Two packages a core run at once, and
-# two tests of a package, because many tests wait: for a disk, a timeout, another program.
+# two tests of a package, because many tests wait: for a disk, a timeout, another program. make lint vets what -vet=off
+# leaves out.
 TWICE := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
-TESTING := -timeout 60m -p $(TWICE) -parallel $(TWICE)
+TESTING := -timeout 60m -p $(TWICE) -parallel $(TWICE) -vet=off
+# The garbage collector, and the compiler's, takes a tenth of the tests' time at its default of 100.
+TESTS := GOGC=400 $(GO) test $(TESTING)
 
 test: build ## run all tests, with the race detector where state is shared
-	REPRISE=$(CURDIR)/bin/reprise $(GO) test $(TESTING) $(SLOW) $(PKGS) # REPRISE: the program that benchmarks' tests run
+	REPRISE=$(CURDIR)/bin/reprise $(TESTS) $(SLOW) $(PKGS) # REPRISE: the program that benchmarks' tests run
+	@$(MAKE) --no-print-directory -j2 test-race test-python
+
+test-race: ## run the short tests of what shares state under the race detector; skipped without a C compiler
 	@if command -v $$($(GO) env CC) >/dev/null; then \
 		echo "$(GO) test $(RACE) -short $(SHARED)"; \
-		$(GO) test $(TESTING) $(RACE) -short $(SHARED); \
+		$(TESTS) $(RACE) -short $(SHARED); \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
-	@$(MAKE) --no-print-directory test-python
 
 quick: ## run the short tests of the library, the service and the laboratory: for the loop of edit and test
-	GOGC=400 $(GO) test $(TESTING) -short ./service/journal ./service ./client \
-		$$($(GO) list $(PKGS) | grep -v -e /cmd/ -e /benchmarks/ -e /examples/ -e /study$$) # GOGC: a tenth of the time
+	$(TESTS) -short ./service/journal ./service ./client \
+		$$($(GO) list $(PKGS) | grep -v -e /cmd/ -e /benchmarks/ -e /examples/ -e /study$$)
 
 test-python: build ## run the tests of the Python client against the built program; without Python 3 or PyPI they are skipped, except on CI
 	@if $(MAKE) --no-print-directory .venv-python/ready; then \
