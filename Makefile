@@ -15,8 +15,9 @@ FUZZTIME ?= 30s
 # How long make soak works on the service, and how often make crash kills it.
 SOAK ?= 30m
 CRASHES ?= 200
-# How many faults make faults makes.
+# How many faults make faults makes, and which.
 FAULTS ?= 40
+FAULT_SEED ?= 1
 # How long make attack attacks in every way at once.
 ATTACK ?= 5m
 # For bench-peers and bench-verifiers alone.
@@ -226,8 +227,8 @@ crash: build ## kill -9 a service under load CRASHES (200) times and look for ev
 	bin/stress crash --program bin/reprise --times $(CRASHES) --dir runs
 	bin/stress recovery --program bin/reprise --dir runs
 
-faults: ## kill and stop nodes of a cluster of three processes under load FAULTS (40) times, and look for everything it acknowledged
-	$(GO) test ./cmd/reprise -run TestAClusterSurvivesFaults -count=1 -v -timeout 2h -faults $(FAULTS)
+faults: ## kill, stop and cut off nodes of a cluster of three processes under load FAULTS (40) times, and look for everything it acknowledged; then a fifth as often, and check the histories of its clients
+	$(GO) test ./cmd/reprise -run 'TestAClusterSurvivesFaults|TestHistoriesUnderFaults' -count=1 -v -timeout 4h -faults $(FAULTS) -fault-seed $(FAULT_SEED)
 
 scale-demo: build ## start a cluster of three nodes, kill one under load, look for everything; writes runs/scale
 	$(GO) build -o bin/stress ./benchmarks/stress

@@ -6,6 +6,7 @@ toolchain go1.27.4
 
 require (
 	github.com/alecthomas/kong v1.17.0
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/reprise-rl/reprise v0.0.0
 	github.com/reprise-rl/reprise/lab v0.0.0

@@ -27,7 +27,10 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-var faults = flag.Int("faults", 10, "faults that TestAClusterSurvivesFaults makes")
+var (
+	faults    = flag.Int("faults", 10, "faults of TestAClusterSurvivesFaults; TestHistoriesUnderFaultsAreLinearizable makes a fifth")
+	faultSeed = flag.Uint64("fault-seed", 1, "which faults those tests make")
+)
 
 // nodes is a cluster of processes, each in a network namespace of its own where the machine has namespaces.
 type nodes struct {
@@ -330,7 +333,7 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	drained, drain := context.WithCancel(t.Context())
 	consuming.Go(func() { queued.consume(drained, s.Table("queue").Waiting(time.Second)) })
 
-	random := rand.New(rand.NewPCG(uint64(*faults), 1))
+	random := rand.New(rand.NewPCG(*faultSeed, 1))
 	kinds := []fault{killed, stopped, stalled}
 	if network != nil {
 		kinds = append(kinds, unplugged, pairCut, isolated, unheard)

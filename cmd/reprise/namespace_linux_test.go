@@ -35,7 +35,7 @@ func inNamespace(t *testing.T) bool {
 		return true
 	}
 	c := exec.CommandContext(t.Context(), binary, "-test.run=^"+t.Name()+"$", "-test.v",
-		fmt.Sprintf("-faults=%d", *faults))
+		fmt.Sprintf("-faults=%d", *faults), fmt.Sprintf("-fault-seed=%d", *faultSeed))
 	if end, ok := t.Deadline(); ok {
 		c.Args = append(c.Args, fmt.Sprintf("-test.timeout=%v", time.Until(end)-time.Second))
 	}
