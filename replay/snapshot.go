@@ -116,6 +116,9 @@ func (s *shard) hold() shardImage {
 		Sampler: s.sampler.state(), Fresh: s.fresh, Recent: newList(arrivalList), Reserved: newList(arrivalList),
 		Batches: s.batches, Counts: s.counts.clone(),
 	}
+	for i := range im.Links {
+		im.Links[i].Chain = none // whoever restores makes the index anew, and its chains in another order
+	}
 	if s.retention != nil {
 		im.Recent, im.Reserved, im.Positives = s.retention.recent, s.retention.reserved, s.retention.positives.state()
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/run"
 )
@@ -64,16 +65,9 @@ func read(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-func sameAsUninterrupted(t *testing.T, dir string) {
+func sameAsUninterrupted(t *testing.T, dir string, but ...string) {
 	t.Helper()
-	for _, name := range []string{
-		results.MetricsFile, results.EvalFile, results.SummaryFile, results.ConfigFile,
-		"checkpoint/model.safetensors", "checkpoint/config.json", "checkpoint/tokenizer.json",
-	} {
-		if got, want := read(t, dir, name), read(t, whole(t), name); got != want {
-			t.Errorf("%s differs from the uninterrupted run's:\n%.400s\nwant\n%.400s", name, got, want)
-		}
-	}
+	tests.SameFiles(t, dir, whole(t), append(but, results.TimingFile, "stdout")...)
 }
 
 // stop starts the program, sends it a signal once the metrics files that match a pattern have the given lines in all,
@@ -138,6 +132,14 @@ func TestRunWritesItsFolderAndOnlyJSONToStandardOutput(t *testing.T) {
 	var c completion
 	decode(t, succeeds(t, "", "generate", "--model", filepath.Join(dir, results.CheckpointDir), "--prompt", "1+2=",
 		"--json"), &c)
+}
+
+// The pages, the checkpoint and the state to resume from included.
+func TestTwoRunsOfOneConfigurationAndSeedWriteTheSameFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), filepath.Base(whole(t)))
+	succeeds(t, "", append(small(dir), "--quiet")...)
+	sameAsUninterrupted(t, dir)
 }
 
 func TestQuietRunPrintsNothingAndAPlainOneItsResult(t *testing.T) {
@@ -312,7 +314,8 @@ func TestARunKilledWithItsServiceResumesToTheSameBytes(t *testing.T) {
 	s.kill()
 	startServe(t, append(serve, "--listen", strings.TrimPrefix(s.at.GRPC, "grpc://"))...)
 	succeeds(t, "", "train", "--resume", "--out", dir, "--quiet")
-	sameAsUninterrupted(t, dir)
+	table := []string{"table.gob", "table.json", "buffer.json"} // whose table it is
+	sameAsUninterrupted(t, dir, table...)
 
 	var in run.Inspection
 	decode(t, succeeds(t, "", "inspect", dir, "--json"), &in)

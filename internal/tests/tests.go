@@ -1,5 +1,5 @@
 // Package tests has what tests of several packages share: which of them run when, waiting for a condition, and writing
-// a file.
+// and comparing files.
 //
 // Tests run in three ways: with -short, which `make quick` does after every edit; in full, as the first pass of `make
 // test`; and with -short under the race detector, its second. [Long] and [Count] shorten the first and the last,
@@ -8,8 +8,11 @@
 package tests
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -68,4 +71,46 @@ func File(t testing.TB, name, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// SameFiles checks that two folders have the same files with the same bytes, but for some names.
+func SameFiles(t testing.TB, got, want string, but ...string) {
+	t.Helper()
+	a, b := files(t, got, but), files(t, want, but)
+	for name, text := range b {
+		if other, there := a[name]; !there {
+			t.Errorf("%s lacks %s of %s", got, name, want)
+		} else if other != text {
+			at := 0
+			for at < min(len(text), len(other)) && text[at] == other[at] {
+				at++
+			}
+			from := max(0, at-100)
+			t.Errorf("%s of %s has, from byte %d of %d on, first different at %d:\n%.300q\nwant, of %d:\n%.300q", name, got,
+				from, len(other), at, other[from:], len(text), text[from:])
+		}
+	}
+	for name := range a {
+		if _, there := b[name]; !there {
+			t.Errorf("%s has %s, which is not in %s", got, name, want)
+		}
+	}
+}
+
+// files returns the contents of the files below a folder, by path, but for some names.
+func files(t testing.TB, dir string, but []string) map[string]string {
+	t.Helper()
+	found := make(map[string]string)
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || slices.Contains(but, entry.Name()) {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		found[strings.TrimPrefix(path, dir)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/results"
@@ -323,7 +322,6 @@ func resultColumns() []column {
 			last := a.median(func(s *results.Summary) results.Number { return s.Pass1Last })
 			return fraction(first) + " / " + fraction(level) + " / " + fraction(last)
 		}},
-		{"Wall time of a run", wallText},
 	}
 }
 
@@ -346,24 +344,6 @@ func whole(of func(*results.Summary) float64) func(*arm) string {
 	return func(a *arm) string {
 		return words.Whole(a.median(func(s *results.Summary) results.Number { return results.Num(of(s)) }).Float())
 	}
-}
-
-// wallText writes the median wall time of the runs, or a dash without timing.jsonl.
-func wallText(a *arm) string {
-	var seconds []float64
-	for _, run := range a.runs {
-		if n := len(run.Timings); n > 0 {
-			seconds = append(seconds, run.Timings[n-1].Elapsed)
-		}
-	}
-	if len(seconds) == 0 {
-		return "–"
-	}
-	t := time.Duration(results.Median(seconds) * float64(time.Second))
-	if t < time.Minute {
-		return fmt.Sprintf("%.1f s", t.Seconds())
-	}
-	return t.Round(time.Second).String()
 }
 
 // expected writes a planned number and the measured one.

@@ -97,7 +97,7 @@ func ReadRun(dir string) (*Run, error) {
 	if run.Updates, err = readLines(dir, MetricsFile, parseUpdates); err != nil {
 		return nil, err
 	}
-	if run.Timings, err = readLines(dir, TimingFile, parseTimings); err != nil {
+	if run.Timings, err = readLines(dir, TimingFile, ParseTimings); err != nil {
 		return nil, err
 	}
 	if run.Evals, err = readLines(dir, EvalFile, ParseEvals); err != nil {

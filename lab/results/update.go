@@ -196,8 +196,8 @@ func parseUpdates(text []byte) ([]Update, error) {
 	})
 }
 
-// parseTimings reads the text of a timing.jsonl. Updates must be consecutive.
-func parseTimings(text []byte) ([]Timing, error) {
+// ParseTimings reads the text of a timing.jsonl. Updates must be consecutive.
+func ParseTimings(text []byte) ([]Timing, error) {
 	return parseLines(text, func(before, t *Timing) error {
 		var c checks
 		if before != nil {

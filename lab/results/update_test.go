@@ -52,7 +52,7 @@ func TestParsingEvaluationsChecksOrderAndRanges(t *testing.T) {
 	if _, err := ParseEvals([]byte(ok + ok)); err != nil {
 		t.Error(err)
 	}
-	if _, err := parseTimings([]byte("{\"update\":1,\"learn\":-1}\n")); err == nil ||
+	if _, err := ParseTimings([]byte("{\"update\":1,\"learn\":-1}\n")); err == nil ||
 		!strings.Contains(err.Error(), "learn: -1") {
 		t.Errorf("negative time: error %v", err)
 	}

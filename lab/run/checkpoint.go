@@ -7,6 +7,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -37,10 +38,24 @@ const (
 // all that it encodes at once. Files of earlier builds have them in place.
 type saved struct {
 	Progress progress
-	Machine  pipeline.State      // of a run on the virtual clock
-	Live     pipeline.LiveState  // of one on the real clock
-	Learner  policy.LearnerState // its weights are in model.safetensors
-	Older    map[rollout.Version][][]float32
+	Machine  pipeline.State                  // of a run on the virtual clock
+	Live     pipeline.LiveState              // of one on the real clock
+	Learner  policy.LearnerState             // its weights are in model.safetensors
+	Past     []past                          // weights still in use, oldest first
+	Older    map[rollout.Version][][]float32 // the same in files of earlier builds, in another order each time
+}
+
+// past are the weights of a version.
+type past struct {
+	Version rollout.Version
+	Tensors [][]float32
+}
+
+// gob numbers the types of a process as it meets them: those of state.gob come first, whatever the run does before.
+func init() {
+	if err := gob.NewEncoder(io.Discard).Encode(saved{}); err != nil {
+		panic(err) // a field that gob cannot encode
+	}
 }
 
 // checkpoint saves the run at the end of an update.
@@ -80,7 +95,7 @@ func (s *session) collectState() (*saved, error) {
 	if err := errors.Join(s.metrics.Sync(), s.timing.Sync(), s.evals.Sync()); err != nil {
 		return nil, err
 	}
-	state := &saved{Progress: s.progress, Older: make(map[rollout.Version][][]float32)}
+	state := &saved{Progress: s.progress}
 	var weights map[rollout.Version]pipeline.Weights
 	var err error
 	switch m := s.machine.(type) {
@@ -92,20 +107,21 @@ func (s *session) collectState() (*saved, error) {
 		}
 	}
 	p := &state.Progress
-	p.Elapsed = s.elapsed()
 	p.Last = s.last
 	p.Last.Metrics = nil
 	p.Lines.Metrics, p.Lines.Timing, p.Lines.Evals = s.metrics.Lines(), s.timing.Lines(), s.evals.Lines()
 	if state.Learner, err = s.learner.State(); err != nil {
 		return nil, err
 	}
-	for v, w := range weights {
+	for _, v := range slices.Sorted(maps.Keys(weights)) {
 		if v == state.Learner.Version {
 			continue
 		}
-		if state.Older[v], err = w.Tensors.(published).Flat(); err != nil {
+		tensors, err := weights[v].Tensors.(published).Flat()
+		if err != nil {
 			return nil, err
 		}
+		state.Past = append(state.Past, past{v, tensors})
 	}
 	return state, nil
 }
@@ -169,12 +185,12 @@ func openSession(ctx context.Context, c Config, dir, place string, h Hooks) (*se
 // machine.
 func (s *session) restoreMachine(ctx context.Context, place string, state *saved) (err error) {
 	weights := map[rollout.Version]pipeline.Weights{state.Learner.Version: s.publisher().Weights()}
-	for v, flat := range state.Older {
-		w, err := s.start.model.NewWeights(v, flat)
+	for _, p := range state.Past {
+		w, err := s.start.model.NewWeights(p.Version, p.Tensors)
 		if err != nil {
 			return err
 		}
-		weights[v] = s.start.publish(w, s.config.Generate.Precision)
+		weights[p.Version] = s.start.publish(w, s.config.Generate.Precision)
 	}
 	if err := s.restorePrompts(place); err != nil {
 		return err
@@ -209,8 +225,8 @@ func readState(place string) (*saved, error) {
 // tensors returns all tensors of the state, each list in the order of the parameters.
 func (s *saved) tensors() [][][]float32 {
 	lists := [][][]float32{s.Learner.First, s.Learner.Second, s.Learner.Began, s.Learner.Reference}
-	for _, v := range slices.Sorted(maps.Keys(s.Older)) {
-		lists = append(lists, s.Older[v])
+	for _, p := range s.Past {
+		lists = append(lists, p.Tensors)
 	}
 	return lists
 }
@@ -244,6 +260,10 @@ func (s *saved) decode(from *gob.Decoder) error {
 	if err := from.Decode(s); err != nil {
 		return err
 	}
+	for _, v := range slices.Sorted(maps.Keys(s.Older)) {
+		s.Past = append(s.Past, past{v, s.Older[v]})
+	}
+	s.Older = nil
 	var b []byte // of one tensor after the other
 	for _, list := range s.tensors() {
 		for i := range list {
@@ -362,6 +382,16 @@ func (s *session) resumeLogs() (err error) {
 	}
 	if s.evaluations, err = results.ParseEvals(text); err != nil {
 		return err
+	}
+	if text, err = os.ReadFile(path(results.TimingFile)); err != nil {
+		return err
+	}
+	timings, err := results.ParseTimings(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path(results.TimingFile), err)
+	}
+	if n := len(timings); n > 0 {
+		s.clock.earlier = time.Duration(timings[n-1].Elapsed * float64(time.Second))
 	}
 	return s.createEvents()
 }

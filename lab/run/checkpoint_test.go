@@ -26,7 +26,7 @@ func stateOf(n int) *saved {
 		return tensors
 	}
 	return &saved{Learner: policy.LearnerState{Version: 5, Step: 9, First: list(-1), Second: list(0), Reference: list(3)},
-		Older: map[rollout.Version][][]float32{4: list(4), 2: list(2)}}
+		Past: []past{{2, list(2)}, {4, list(4)}}}
 }
 
 // largestWrite notes the size of the largest write.
@@ -71,7 +71,13 @@ func TestAStateIsWrittenTensorByTensorAndReadsBack(t *testing.T) {
 
 func TestAStateOfAnEarlierBuildIsRead(t *testing.T) {
 	var file bytes.Buffer
-	if err := gob.NewEncoder(&file).Encode(stateOf(3)); err != nil {
+	before := stateOf(3)
+	before.Older = make(map[rollout.Version][][]float32)
+	for _, p := range before.Past {
+		before.Older[p.Version] = p.Tensors
+	}
+	before.Past = nil
+	if err := gob.NewEncoder(&file).Encode(before); err != nil {
 		t.Fatal(err)
 	}
 	var got saved

@@ -67,16 +67,16 @@ type progress struct {
 	Meter    usage
 	NextGrid int             // evaluations begun
 	Last     pipeline.Update // the latest, without its metrics
-	Elapsed  time.Duration
-	Tokens   int64         // generated so far
-	Episodes episodeCounts // inserted or dropped since the last update
-	Since    rewardAt      // of the batch whose change of reward is measured
+	Tokens   int64           // generated so far
+	Episodes episodeCounts   // inserted or dropped since the last update
+	Since    rewardAt        // of the batch whose change of reward is measured
 	Lines    struct{ Metrics, Timing, Evals int }
 }
 
 // stopwatch measures real time for timing.jsonl, the only file with real time in it.
 type stopwatch struct {
 	began     time.Time
+	earlier   time.Duration // until the last line before an interruption
 	wall      pipeline.Wall // at the last update
 	evaluated time.Duration // in evaluations finished since then
 	tokens    int64         // generated until then
@@ -303,7 +303,7 @@ func (s *session) recordTiming(u pipeline.Update) error {
 }
 
 // elapsed returns the real time of the run so far, without interruptions.
-func (s *session) elapsed() time.Duration { return s.Elapsed + time.Since(s.clock.began) }
+func (s *session) elapsed() time.Duration { return s.clock.earlier + time.Since(s.clock.began) }
 
 // gridCompute returns the compute at which the n-th evaluation is due.
 func (s *session) gridCompute(n int) float64 {
