@@ -16,7 +16,8 @@
 //   - <!-- run: skip, REASON --> executes nothing.
 //   - <!-- run: long --> shortens every `reprise train` unless the form is long, and then compares no output.
 //   - <!-- run: hours --> shortens training and studies in the long form, and is skipped in the short one.
-//   - <!-- run: shape --> takes any number for a number, and compares no spacing.
+//   - <!-- run: shape --> takes any number for a number, any duration for a duration, and compares no
+//     spacing.
 //   - <!-- run: needs NAME --> skips unless there is a program, Python module, or folder of shared/data of that name.
 //   - <!-- before: CODE --> is Python or Go that a reader has: it runs before the block, in its scope.
 package docs
@@ -147,8 +148,9 @@ func script(b block) (commands []command) {
 }
 
 var (
-	words   = regexp.MustCompile(`\s+`)
-	numbers = regexp.MustCompile(`(\\?[-+−])?[0-9]([0-9]|,[0-9]|\\\.[0-9]|e[-+0-9]|\\\+[0-9])*`)
+	words = regexp.MustCompile(`\s+`)
+	// A duration, as Go prints it, has its unit: 0s, 15ms.
+	numbers = regexp.MustCompile(`(\\?[-+−])?[0-9]([0-9]|,[0-9]|\\\.[0-9]|e[-+0-9]|\\\+[0-9])*((ns|µs|ms|s)\b)?`)
 )
 
 // laterProgress is the lines about progress that a command prints every 10 s, after the first: a fast machine has none.
@@ -158,7 +160,13 @@ var laterProgress = regexp.MustCompile(`(?m)^(?:warm-up  step (?:[2-9]|\d\d+) of
 func matches(shown, printed string, shape bool) bool {
 	pattern := regexp.QuoteMeta(strings.TrimSpace(shown))
 	if shape {
-		pattern = numbers.ReplaceAllLiteralString(pattern, `[-+−]?[0-9][0-9.,e+-]*`)
+		pattern = numbers.ReplaceAllStringFunc(pattern, func(number string) string {
+			const any = `[-+−]?[0-9][0-9.,e+-]*`
+			if strings.HasSuffix(number, "s") {
+				return any + `(ns|µs|ms|s)`
+			}
+			return any
+		})
 		pattern = words.ReplaceAllLiteralString(pattern, `\s+`)
 	}
 	pattern = regexp.MustCompile(`[ \t]*\n\s*`).ReplaceAllLiteralString(pattern, `\s+`)
@@ -214,6 +222,8 @@ func TestWhatADocumentShowsIsCompared(t *testing.T) {
 		{"took 1.5e-3 s, −2 and 1,000\n", "took 12 s,  0.5 and 7\n", true, true},
 		{"took 1.5 s\n", "took no s\n", true, false},
 		{"took 1 s\n", "took 1 h\n", true, false},
+		{"took 15ms, 3 steps\n", "took 0s, 12 steps\n", true, true},
+		{"took 15ms\n", "took 15\n", true, false},
 		{"a+b (c)\n", "aab (c)\n", false, false},
 	} {
 		if got := matches(c.shown, c.printed, c.shape); got != c.want {
