@@ -9,12 +9,15 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/internal/settings"
 	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/wire"
@@ -30,7 +33,6 @@ type call struct {
 // begin starts a call. The method defers [call.end].
 func (s *Service) begin(ctx context.Context, method string) *call {
 	c := &call{service: s, conn: connOf(ctx)}
-	c.conn.calledBy(s.callerOf(ctx))
 	s.counts.call(method)
 	return c
 }
@@ -41,6 +43,33 @@ func (s *Service) callerOf(ctx context.Context) string {
 		return ""
 	}
 	return s.options.Caller(ctx)
+}
+
+// account is who shares memory and connections with others: callers of one name, or those without one at an address
+// (package hosts has which are one).
+type account struct{ name, network string }
+
+func accountOf(caller, peer string) account {
+	if caller != "" {
+		return account{name: caller}
+	}
+	return account{network: hosts.Network(peer)}
+}
+
+// accountOf returns the account of a call's caller.
+func (s *Service) accountOf(ctx context.Context) account {
+	address := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		address = p.Addr.String()
+	}
+	return accountOf(s.callerOf(ctx), address)
+}
+
+func (a account) String() string {
+	if a.name != "" {
+		return strconv.Quote(a.name)
+	}
+	return a.network
 }
 
 // uses notes a table that the call works on, for observers.

@@ -18,6 +18,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/reprise-rl/reprise/internal/hosts"
+	"github.com/reprise-rl/reprise/rollout"
 )
 
 // connections lists the open connections of [Service.Listener], and bounds their number and the bytes that came on them
@@ -41,15 +44,17 @@ type connections struct {
 
 	mu       sync.Mutex // guards what follows; taken before that of a connection
 	open     map[*conn]bool
-	next     uint64    // numbers unix sockets, whose peers have no address
-	chosen   time.Time // when promoted was
-	cameThen uint64    // bytes received on it by then
+	used     map[account]int // connections on which a call was made, by who made the last
+	next     uint64          // numbers unix sockets, whose peers have no address
+	chosen   time.Time       // when promoted was
+	cameThen uint64          // bytes received on it by then
 }
 
 func newConnections(o Options) *connections {
 	return &connections{
 		now: o.Clock, log: o.Logger, most: o.MaxConnections, limit: o.MaxInFlightBytes / 4,
 		maxMessage: o.MaxMessageBytes, sendTimeout: o.SendTimeout, open: make(map[*conn]bool),
+		used: make(map[account]int),
 	}
 }
 
@@ -59,8 +64,8 @@ type listener struct {
 	all *connections
 }
 
-// Accept waits for the next connection. Beyond max_connections it closes the oldest on which no call was ever made, or
-// else an idle one of whoever has the most; if there is none, the new one.
+// Accept waits for the next connection. Beyond max_connections it closes one on which no call was ever made, the oldest
+// of the address with the most of them, or else an idle one of whoever has the most; if there is none, the new one.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -77,31 +82,34 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// makeRoom reports whether one more connection, from a peer, may be open, after closing one if it has to: the oldest
-// that was never used, or else the one that is idle for longest of those who have the most, if those have more than the
-// peer would. An idle connection has no calls, and so no leases.
+// makeRoom reports whether one more connection, from a peer, may be open, after closing one if it has to. An idle
+// connection has no calls, and so no leases; one is closed only if its account has more than the peer's would.
 func (all *connections) makeRoom(peer string) bool {
 	all.mu.Lock()
 	if len(all.open) < all.most {
 		all.mu.Unlock()
 		return true
 	}
-	number := make(map[string]int) // of connections, by owner
-	var unused *conn
+	number := make(map[string]int) // of connections never used, by network
 	for c := range all.open {
-		c.mu.Lock()
-		number[owner(c.caller, c.peer)]++
-		if !c.used && (unused == nil || c.since.Before(unused.since)) {
-			unused = c
+		if c.account == (account{}) {
+			number[hosts.Network(c.peer)]++
 		}
-		c.mu.Unlock()
 	}
-	var idle *conn
+	var unused, idle *conn
 	var from time.Time
-	most := number[owner("", peer)] + 1
+	most := all.used[accountOf("", peer)] + 1
 	for c := range all.open {
+		if c.account == (account{}) {
+			n := number[hosts.Network(c.peer)]
+			if unused == nil || n > number[hosts.Network(unused.peer)] ||
+				n == number[hosts.Network(unused.peer)] && c.since.Before(unused.since) {
+				unused = c
+			}
+			continue
+		}
 		c.mu.Lock()
-		n := number[owner(c.caller, c.peer)]
+		n := all.used[c.account]
 		if c.calls == 0 && (n > most || idle != nil && n == most && c.from.Before(from)) {
 			idle, from, most = c, c.from, n
 		}
@@ -117,12 +125,69 @@ func (all *connections) makeRoom(peer string) bool {
 	return unused != nil || idle != nil
 }
 
-// owner returns whose a connection is: its last caller's or, without a name, its host's. All unix sockets are one's.
-func owner(caller, peer string) string {
-	if caller == "" {
-		caller, _, _ = net.SplitHostPort(peer)
+// othersShare says how many connections an account may have: this many times what it leaves free, and one more such
+// part. So one account leaves an eighth of max_connections to others, and two leave a fifteenth, whatever they do.
+const othersShare = 7
+
+// admit lets an account make a call on a connection, nil for one that is not listed. With more connections than its
+// share the account loses one that is idle for longest; if all are in use, the call is refused.
+func (all *connections) admit(c *conn, by account) error {
+	if c == nil {
+		return nil
 	}
-	return caller
+	all.mu.Lock()
+	if !all.open[c] || c.account == by {
+		all.mu.Unlock()
+		return nil
+	}
+	all.use(c, -1)
+	before := c.account
+	c.account = by
+	all.use(c, 1)
+	total := 0
+	for _, n := range all.used {
+		total += n
+	}
+	n := all.used[by]
+	if n <= othersShare*(all.most-total+1) {
+		all.mu.Unlock()
+		return nil
+	}
+	var idle *conn
+	var from time.Time
+	for other := range all.open {
+		if other == c || other.account != by {
+			continue
+		}
+		other.mu.Lock()
+		if other.calls == 0 && (idle == nil || other.from.Before(from)) {
+			idle, from = other, other.from
+		}
+		other.mu.Unlock()
+	}
+	if idle == nil {
+		all.use(c, -1)
+		c.account = before
+		all.use(c, 1)
+	}
+	all.mu.Unlock()
+	if idle == nil {
+		return fmt.Errorf("connections: %s has %d of %d (max_connections) with calls in progress, and others have a "+
+			"share of the rest: end some calls, make more of them on one connection, or raise max_connections: %w", by,
+			n-1, all.most, rollout.ErrFull)
+	}
+	idle.end("its caller has its share of max_connections, and it is idle")
+	return nil
+}
+
+// use adds n to the connections of the account that uses one. The mutex is held.
+func (all *connections) use(c *conn, n int) {
+	if c.account == (account{}) {
+		return
+	}
+	if all.used[c.account] += n; all.used[c.account] == 0 {
+		delete(all.used, c.account)
+	}
 }
 
 func (all *connections) add(raw net.Conn) *conn {
@@ -170,10 +235,9 @@ type conn struct {
 	received, sent atomic.Uint64
 	ended          chan struct{}
 	end            func(why string) // closes it
+	account        account          // that made the last call; zero: none was made. Guarded by the mutex of all
 
-	mu     sync.Mutex // guards what follows
-	used   bool       // a call was made on it
-	caller string
+	mu     sync.Mutex     // guards what follows
 	calls  int            // in progress
 	gone   bool           // it was closed
 	begun  int            // calls that the client began
@@ -451,6 +515,7 @@ func (c *conn) Close() error {
 	c.all.mu.Lock()
 	if c.all.open[c] {
 		delete(c.all.open, c)
+		c.all.use(c, -1)
 		close(c.ended)
 	}
 	c.all.mu.Unlock()
@@ -566,16 +631,6 @@ func unknownMethod(_ any, stream grpc.ServerStream) error {
 		flightgen.FlightService_ServiceDesc.ServiceName)
 }
 
-// calledBy notes who makes a call. A nil connection notes nothing.
-func (c *conn) calledBy(caller string) {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.caller, c.used = caller, true
-}
-
 // addTable adds n to the calls in progress that use a table.
 func (c *conn) addTable(table string, n int) {
 	if c == nil {
@@ -588,11 +643,12 @@ func (c *conn) addTable(table string, n int) {
 	}
 }
 
+// view is called with the mutex of all held.
 func (c *conn) view() Connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Connection{
-		Peer: c.peer, Caller: c.caller, Since: c.since, Streams: c.calls, Tables: slices.Sorted(maps.Keys(c.tables)),
+		Peer: c.peer, Caller: c.account.name, Since: c.since, Streams: c.calls, Tables: slices.Sorted(maps.Keys(c.tables)),
 		ReceivedBytes: c.received.Load(), SentBytes: c.sent.Load(),
 	}
 }

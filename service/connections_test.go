@@ -197,6 +197,117 @@ func TestAttackACallerWithAllConnectionsKeepsNobodyOut(t *testing.T) {
 	}
 }
 
+// A caller with a call in progress on each connection that it can get leaves some to others.
+func TestAttackACallerWithACallOnEachConnectionKeepsNobodyOut(t *testing.T) {
+	const most = 24
+	v := serve(t, Options{MaxConnections: most, Tables: []wire.Table{{Name: "a"}}, Caller: func(ctx context.Context) string {
+		return strings.Join(metadata.ValueFromIncomingContext(ctx, "caller"), "")
+	}})
+	as := func(caller string) context.Context { return metadata.AppendToOutgoingContext(v.ctx, "caller", caller) }
+	mallorys := func() (n int) {
+		for _, c := range v.service.connections.view() {
+			if c.Caller == "mallory" {
+				n++
+			}
+		}
+		return n
+	}
+	open, refused := 0, error(nil)
+	for range 2 * most {
+		stream, err := v.dial().DoExchange(as("mallory"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := stream.Recv()
+			ended <- err
+		}()
+		v.await("the call is open or refused", func(TableView) bool { return mallorys() > open || len(ended) > 0 })
+		if len(ended) > 0 {
+			refused = <-ended
+		}
+		open = mallorys()
+	}
+	if open != most*7/8 || wire.CodeOf(wire.FromGRPC(refused)) != wire.Full ||
+		!strings.Contains(refused.Error(), `"mallory" has 21 of 24 (max_connections)`) {
+		t.Errorf("mallory has calls on %d of %d connections; then %v", open, most, refused)
+	}
+	for _, caller := range []string{"alice", "bob", "carol"} {
+		stream, err := v.dial().ListActions(as(caller), &flight.Empty{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if err != nil {
+			t.Errorf("%s: %v", caller, err)
+		}
+	}
+}
+
+// Whatever accounts open, call and close, each gets a first connection while one is free, none has more than its share
+// when it gets another, and the counts are right.
+func TestAccountsHaveTheirShareOfConnections(t *testing.T) {
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		all := newConnections(Options{MaxConnections: 1 + random.IntN(40), Logger: quiet()}.withDefaults())
+		accounts := 1 + random.IntN(6)
+		var list []*conn
+		used := func(by account) (own, total int) {
+			for c := range all.open {
+				if c.account == by {
+					own++
+				}
+				if c.account != (account{}) {
+					total++
+				}
+			}
+			return own, total
+		}
+		for range 400 {
+			by := accountOf(fmt.Sprint("caller ", random.IntN(accounts)), "")
+			switch k := random.IntN(10); {
+			case k < 4:
+				if all.makeRoom("10.0.0.1:1") {
+					list = append(list, all.add(connFrom{address: fmt.Sprintf("10.0.0.%d:1", random.IntN(4))}))
+				}
+			case k < 9 && len(list) > 0:
+				c := list[random.IntN(len(list))]
+				before, idle := c.account, 0
+				own, total := used(by)
+				if c.account == (account{}) {
+					total++
+				}
+				if c.account != by {
+					own++
+				}
+				for other := range all.open {
+					if other != c && other.account == by && other.calls == 0 {
+						idle++
+					}
+				}
+				busy := !all.open[c] || before == by || own <= 7*(all.most-total+1) || idle > 0
+				if err := all.admit(c, by); (err == nil) != busy || err != nil && (own == 1 || c.account != before) {
+					t.Fatalf("seed %d: connection %d of %s, %d of %d in use: %v", seed, own, by, total, all.most, err)
+				}
+				c.calls = random.IntN(2)
+			case len(list) > 0:
+				_ = list[random.IntN(len(list))].Close()
+			}
+			counted := 0
+			for a, n := range all.used {
+				own, _ := used(a)
+				if counted += n; n != own || n == 0 {
+					t.Fatalf("seed %d: %s counts as having %d connections, it has %d", seed, a, n, own)
+				}
+			}
+			if _, total := used(account{}); counted != total || len(all.open) > all.most {
+				t.Fatalf("seed %d: %d connections count as used, %d are; %d of %d are open", seed, counted, total,
+					len(all.open), all.most)
+			}
+		}
+	}
+}
+
 // connFrom is a connection from an address.
 type connFrom struct {
 	nopConn
@@ -211,7 +322,7 @@ func TestAttackAHostWithAllConnectionsKeepsNobodyOut(t *testing.T) {
 	all := newConnections(Options{MaxConnections: 4}.withDefaults())
 	for i := range 4 {
 		c := all.add(connFrom{address: fmt.Sprint("10.0.0.9:", i)})
-		c.calledBy("") // there are no tokens
+		_ = all.admit(c, accountOf("", c.peer)) // there are no tokens
 	}
 	for _, of := range []struct {
 		host string
@@ -221,7 +332,8 @@ func TestAttackAHostWithAllConnectionsKeepsNobodyOut(t *testing.T) {
 			t.Fatalf("room for %s: %v", of.host, got)
 		}
 		if of.room {
-			all.add(connFrom{address: of.host + ":80"}).calledBy("")
+			c := all.add(connFrom{address: of.host + ":80"})
+			_ = all.admit(c, accountOf("", c.peer))
 		}
 	}
 }

@@ -178,24 +178,26 @@ type pool struct {
 }
 
 // newPool returns a pool. A table's share is a half and a named caller's a quarter, so that one caller leaves room to
-// others on the same table; without tokens all callers are one, with the table's share. A share holds at least one
+// others on the same table; those without a name at one address have the table's share. A share holds at least one
 // piece of the largest size.
 func newPool(most, largest int64) *pool {
 	share := func(of int64) *shares { return newShares(min(max(most/of, largest), most)) }
 	return &pool{all: newBudget(most), byCaller: share(4), unnamed: share(2), byTable: share(2)}
 }
 
-func (p *pool) callers(name string) *shares {
-	if name == "" {
-		return p.unnamed
+// callers returns the shares among which an account's is, and its name there.
+func (p *pool) callers(of account) (all *shares, name string) {
+	if of.name == "" {
+		return p.unnamed, of.network
 	}
-	return p.byCaller
+	return p.byCaller, of.name
 }
 
-// acquire waits until bytes are free for a caller and a table, and takes them. The caller's share comes first and the
+// acquire waits until bytes are free for an account and a table, and takes them. The account's share comes first and the
 // whole last, so that one who waits for itself holds nothing that others need.
-func (p *pool) acquire(ctx context.Context, caller, table string, bytes int64) (release func(), err error) {
-	ofCaller, err := p.callers(caller).acquire(ctx, caller, bytes)
+func (p *pool) acquire(ctx context.Context, of account, table string, bytes int64) (release func(), err error) {
+	callers, name := p.callers(of)
+	ofCaller, err := callers.acquire(ctx, name, bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -218,12 +220,13 @@ func (p *pool) acquire(ctx context.Context, caller, table string, bytes int64) (
 }
 
 // tryAcquire takes bytes if they are free and a part of each share, 1/spare, stays free. It returns nil otherwise.
-func (p *pool) tryAcquire(caller, table string, bytes, spare int64) (release func()) {
+func (p *pool) tryAcquire(of account, table string, bytes, spare int64) (release func()) {
 	ofTable := p.byTable.tryAcquire(table, bytes, spare)
 	if ofTable == nil {
 		return nil
 	}
-	ofCaller := p.callers(caller).tryAcquire(caller, bytes, spare)
+	callers, name := p.callers(of)
+	ofCaller := callers.tryAcquire(name, bytes, spare)
 	if ofCaller == nil {
 		ofTable()
 		return nil
@@ -243,7 +246,7 @@ func (p *pool) tryAcquire(caller, table string, bytes, spare int64) (release fun
 // admit waits until a message may be decoded, which takes the given bytes. Messages that wait are charged too, to a
 // part of their own: beyond it they are refused.
 func (s *Service) admit(ctx context.Context, table string, message, decoded int64) (release func(), err error) {
-	caller := s.callerOf(ctx)
+	caller := s.accountOf(ctx)
 	if release = s.incoming.tryAcquire(caller, table, decoded, 0); release != nil {
 		return release, nil
 	}
@@ -263,7 +266,13 @@ func (s *Service) admit(ctx context.Context, table string, message, decoded int6
 func (s *Service) admitCall(
 	server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) error {
-	release, err := s.chargeCall(stream.Context(), callOverhead)
+	ctx := stream.Context()
+	release, err := s.chargeCall(ctx, callOverhead)
+	if err == nil {
+		if err = s.connections.admit(connOf(ctx), s.accountOf(ctx)); err != nil {
+			release()
+		}
+	}
 	if err != nil {
 		s.counts.failed(err)
 		return wire.ToGRPC(err)
@@ -278,7 +287,7 @@ func (s *Service) chargeCall(ctx context.Context, bytes int64) (release func(), 
 	if c := connOf(ctx); c != nil {
 		connection = c.peer
 	}
-	if release = s.calls.tryAcquire(s.callerOf(ctx), connection, bytes, 0); release != nil {
+	if release = s.calls.tryAcquire(s.accountOf(ctx), connection, bytes, 0); release != nil {
 		return release, nil
 	}
 	s.calls.refused.Add(1)
@@ -292,7 +301,7 @@ func (s *Service) chargeCall(ctx context.Context, bytes int64) (release func(), 
 func (t *table) reserveLease(ctx context.Context, draws int) (release func(), err error) {
 	bytes := int64(draws) * drawOverhead
 	leased := t.service.leased
-	if release = leased.tryAcquire(t.service.callerOf(ctx), t.Name, bytes, 0); release != nil {
+	if release = leased.tryAcquire(t.service.accountOf(ctx), t.Name, bytes, 0); release != nil {
 		return release, nil
 	}
 	leased.refused.Add(1)

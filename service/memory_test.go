@@ -399,7 +399,7 @@ func TestAttackACallerWhoTakesNothingBack(t *testing.T) {
 		p := newPool(100, 10)
 		for i := range 24 {
 			go func() {
-				if release, err := p.acquire(t.Context(), "slow", fmt.Sprint("a", i), 10); err == nil {
+				if release, err := p.acquire(t.Context(), account{name: "slow"}, fmt.Sprint("a", i), 10); err == nil {
 					<-t.Context().Done()
 					release()
 				}
@@ -410,16 +410,33 @@ func TestAttackACallerWhoTakesNothingBack(t *testing.T) {
 			t.Errorf("a caller holds %d of 100", used)
 		}
 		for _, table := range []string{"a0", "a23", "b"} { // the slow one has memory of a table, waits, or neither
-			release := p.tryAcquire("honest", table, 20, 0)
+			release := p.tryAcquire(account{name: "honest"}, table, 20, 0)
 			if release == nil {
 				t.Fatalf("another caller gets nothing for table %s", table)
 			}
-			if more := p.tryAcquire("third", table, 10, keepHalf); more != nil {
+			if more := p.tryAcquire(account{name: "third"}, table, 10, keepHalf); more != nil {
 				t.Error("work that can wait took memory of a share of which half was in use")
 			}
 			release()
 		}
 	})
+}
+
+// Without tokens the callers at one address are one account, and leave the rest to other addresses.
+func TestAttackAnAddressWithoutATokenLeavesMemoryToOthers(t *testing.T) {
+	p := newPool(100, 10)
+	for _, of := range []struct {
+		address string
+		taken   bool
+	}{{"10.0.0.9:1", true}, {"10.0.0.9:2", false}, {"[2001:db8::1]:1", true}, {"[2001:db8:0:0:9::1]:1", false}} {
+		release := p.tryAcquire(accountOf("", of.address), of.address, 40, 0)
+		if (release != nil) != of.taken {
+			t.Errorf("%s got 40 of its share of 50: %v", of.address, release != nil)
+		}
+	}
+	if accountOf("10.0.0.9", "").String() == accountOf("", "10.0.0.9:1").String() {
+		t.Error("a token's name is taken for an address")
+	}
 }
 
 func TestAttackMoreConnectionsThanAllowed(t *testing.T) {
@@ -530,7 +547,7 @@ func TestAttackMoreMessagesThanThereIsMemoryFor(t *testing.T) {
 	v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 1 << 20, MaxInFlightBytes: 4 << 20,
 		MaxOutgoingBytes: 4 << 20})
 	v.create(wire.Table{Name: "a"})
-	taken, err := v.service.incoming.acquire(v.ctx, "", "a", v.service.incoming.byTable.most)
+	taken, err := v.service.incoming.acquire(v.ctx, v.service.accountOf(v.ctx), "a", v.service.incoming.byTable.most)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (t *table) pack(ctx context.Context, b *rollout.Batch, schema *arrow.Schema
 	if err != nil {
 		return nil, err
 	}
-	free, err := t.service.outgoing.acquire(ctx, t.service.callerOf(ctx), t.Name, bytes)
+	free, err := t.service.outgoing.acquire(ctx, t.service.accountOf(ctx), t.Name, bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (t *table) pack(ctx context.Context, b *rollout.Batch, schema *arrow.Schema
 // tryPack packs a batch if there is plenty of memory; it returns nil otherwise.
 func (t *table) tryPack(ctx context.Context, b *rollout.Batch, schema *arrow.Schema) (*packedBatch, error) {
 	bytes := estimateBytes(b.Draws)
-	free := t.service.outgoing.tryAcquire(t.service.callerOf(ctx), t.Name, bytes, keepHalf)
+	free := t.service.outgoing.tryAcquire(t.service.accountOf(ctx), t.Name, bytes, keepHalf)
 	if free == nil {
 		return nil, nil
 	}

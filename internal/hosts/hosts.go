@@ -1,4 +1,5 @@
-// Package hosts keeps pages from browsers that reached them under a name of somebody else.
+// Package hosts keeps pages from browsers that reached them under a name of somebody else, and tells whose an address
+// is.
 package hosts
 
 import (
@@ -51,4 +52,20 @@ func Valid(name string) bool {
 		return true
 	}
 	return name != "" && !strings.ContainsAny(name, ":/@*?#[] \t")
+}
+
+// Network returns what the caller without a name at HOST:PORT is known by: an IPv4 address, or the /64 network of an
+// IPv6 address, which one host may have to itself. All unix sockets of this machine are one's.
+func Network(peer string) string {
+	at, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return "a unix socket"
+	}
+	address := at.Addr().Unmap().WithZone("")
+	if address.Is6() {
+		if network, err := address.Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return address.String()
 }

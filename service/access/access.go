@@ -43,6 +43,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -234,7 +235,7 @@ func (p *Policy) authenticate(
 			caller.Name, err = p.identify(&caller.shown, token)
 		}
 		if err != nil && caller.shown.hasToken {
-			err = p.failures.slow(ctx, addressOf(address), err)
+			err = p.failures.slow(ctx, hosts.Network(address), err)
 		}
 		if err != nil {
 			return nil, "", err

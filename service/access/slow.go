@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 )
@@ -134,20 +133,4 @@ func (f *failures) report(peer string, p *failing) {
 		f.log.Warn("wrong tokens were refused", "from", peer, "count", p.unlogged, "total", p.count)
 		p.unlogged = 0
 	}
-}
-
-// addressOf returns the address without the port that wrong tokens are counted by: an IPv4 address or the network of an
-// IPv6 address, which one host may have to itself.
-func addressOf(peer string) string {
-	at, err := netip.ParseAddrPort(peer)
-	if err != nil {
-		return "a unix socket"
-	}
-	address := at.Addr().Unmap().WithZone("")
-	if address.Is6() {
-		if network, err := address.Prefix(64); err == nil {
-			return network.String()
-		}
-	}
-	return address.String()
 }
