@@ -276,6 +276,7 @@ func (f *fake) restart(t testing.TB, o replay.Options) {
 	if err != nil {
 		t.Error(err)
 	}
+	recovered.JournalView().Cut().OnDisk()
 	f.table = recovered
 }
 

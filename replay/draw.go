@@ -33,6 +33,8 @@ func (s *shard) checkRequest(req rollout.Request) error {
 	}
 	drawable := s.sampler.size() * each
 	switch {
+	case s.changes != nil && s.given() >= s.recorded+unrecorded:
+		return fmt.Errorf("sampling shard %d: %w", s.number, ErrUnrecorded)
 	case s.stuck(max(n, o.MinSize)):
 		return fmt.Errorf("size is %d with min_size %d: the queue holds %d of %d, with no room for another group of "+
 			"%d: ask for at most %d, or raise capacity: %w", n, o.MinSize, s.present, most, o.GroupSize, s.present,
@@ -90,13 +92,26 @@ func (s *shard) freshOf(req rollout.Request) int {
 	return req.Fresh
 }
 
+// given is how many numbers of batches are taken: the next batch has this one.
+func (s *shard) given() uint64 { return s.batches + s.skipped }
+
+// skipTo passes over the numbers of batches below given, and perhaps some more.
+func (s *shard) skipTo(given uint64) {
+	if given > s.given() {
+		s.skipped += roundUp(given-s.given(), s.consumed.turn())
+	}
+}
+
+// roundUp returns the least multiple of unit that is not less than n.
+func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
+
 // draw takes a batch after checkRequest, and leaves its slots in drawn. The batch's random stream derives from its
 // number, so there is no generator state to keep (invariant 5).
 func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	random := rollout.Stream(s.options.Seed, s.purpose, s.batches)
 	batch := &rollout.Batch{
 		// Shards take turns, so that the numbers of one do not depend on the others.
-		ID:      rollout.BatchID(s.batches*uint64(s.options.Shards) + uint64(s.number) + 1),
+		ID:      rollout.BatchID(s.given()*uint64(s.options.Shards) + uint64(s.number) + 1),
 		Version: s.version,
 		Shard:   s.number,
 		Draws:   make([]rollout.Draw, req.Size),
@@ -344,20 +359,25 @@ func (c Consumed) err() error {
 // the journal overwrites the oldest too.
 type consumed struct {
 	slots  uint64 // of all shards
-	bytes  int64  // see idBytes
+	shards uint64
+	bytes  int64 // see idBytes
 	bySlot map[uint64]Consumed
 	byID   map[string]uint64 // slots
 }
 
 func newConsumed(shards int) consumed {
 	return consumed{slots: uint64(max(rememberedConsumed, leastConsumed*shards) / shards * shards),
-		bySlot: make(map[uint64]Consumed), byID: make(map[string]uint64)}
+		shards: uint64(shards), bySlot: make(map[uint64]Consumed), byID: make(map[string]uint64)}
 }
 
 func (m *consumed) get(id string) (Consumed, bool) {
 	slot, ok := m.byID[id]
 	return m.bySlot[slot], ok
 }
+
+// turn is after how many of a shard's batches a slot is taken again. Numbers of batches are passed over by multiples of
+// it, so that the oldest request is still the next to be forgotten.
+func (m *consumed) turn() uint64 { return m.slots / m.shards }
 
 func (m *consumed) slot(b rollout.BatchID) uint64 { return uint64(b-1) % m.slots }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/gob"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -32,7 +33,21 @@ type Changes struct {
 	Requests []Insertion  // remembered since, the oldest first
 	Consumed []Consumed   // since, the oldest first
 	State    *State
+
+	// OnDisk tells the table that the changes, and all before them, are on disk; see [ErrUnrecorded]. It may be called
+	// late, or never if later ones are.
+	OnDisk func()
 }
+
+// ErrUnrecorded is returned for insertions and draws in a tracked table that has given out as many ids as a recovered
+// one passes over, 1,048,576, since the newest cut that is on disk ([Changes].OnDisk): write what was cut, and repeat
+// the call.
+var ErrUnrecorded = errors.New("the table's journal is behind: too many ids were given since its last write")
+
+// unrecorded is how many ids of rollouts, and of a shard's batches, a table may give beyond those of a cut that is on
+// disk. A table that is recovered from the cut passes over as many: callers may know them, and an id that has named one
+// rollout or batch never names another.
+const unrecorded = 1 << 20
 
 // Stored is one rollout in a table, with all that the table knows of it.
 type Stored struct {
@@ -98,6 +113,7 @@ type State struct {
 
 type shardState struct {
 	Batches uint64
+	Skipped uint64
 	Counts  counts
 	Tau     float64
 	Largest float64 // base known
@@ -191,8 +207,14 @@ func (d JournalView) Track() {
 	d.table.track()
 }
 
-// track starts new change logs. It holds every lock.
+// track starts new change logs. It holds every lock. What a table gave before it was tracked counts as recorded.
 func (t *Table) track() {
+	if t.changes == nil {
+		t.recorded = t.lastID
+		for _, s := range t.shards {
+			s.recorded = s.given()
+		}
+	}
 	t.changes = &tableChanges{reset: true}
 	t.insertedBefore.each(func(id string, r idRange) {
 		t.changes.requests = append(t.changes.requests, Insertion{id, r.First, r.Count, r.Digest})
@@ -236,12 +258,29 @@ func (t *Table) cut(again []rollout.ID) *Changes {
 		return nil
 	}
 	c := &Changes{Reset: t.changes.reset, Requests: t.changes.requests, State: t.state()}
+	c.OnDisk = t.recordedAs(c.State)
 	*t.changes = tableChanges{}
 	for _, s := range t.shards {
 		s.noteAgain(again)
 		s.cut(c)
 	}
 	return c
+}
+
+// recordedAs returns a function that notes that a state of the table is on disk.
+func (t *Table) recordedAs(st *State) func() {
+	last, given := st.LastID, make([]uint64, len(st.Shards))
+	for i := range st.Shards {
+		given[i] = st.Shards[i].Batches + st.Shards[i].Skipped
+	}
+	return func() {
+		t.mu.Lock()
+		t.recorded = max(t.recorded, last)
+		t.mu.Unlock()
+		for i, s := range t.shards {
+			s.do(func(s *shard) { s.recorded = max(s.recorded, given[i]) })
+		}
+	}
 }
 
 // noteAgain notes rollouts that are present as inserted since the last cut.
@@ -325,7 +364,7 @@ func (t *Table) state() *State {
 		Ratios: ratios{Bins: slices.Clone(t.ratios.Bins), Version: t.ratios.Version},
 	}
 	for _, s := range t.shards {
-		sh := shardState{Batches: s.batches, Counts: s.counts.clone()}
+		sh := shardState{Batches: s.batches, Skipped: s.skipped, Counts: s.counts.clone()}
 		if p := s.prioritized; p != nil {
 			sh.Tau, sh.Largest = p.tau, p.largest
 		}
@@ -368,13 +407,14 @@ type RebuildResult struct {
 }
 
 // Rebuild fills an empty table with the content of another one's cuts: rollouts with their uses, priorities and
-// freshness, the version, the ids given, the insertions remembered, the statistics. Draws that were on lease have gone
+// freshness, the version, the insertions remembered, the statistics. Its ids go on above all that the other one can
+// have given, also since the last cut (see [ErrUnrecorded]). Draws that were on lease have gone
 // back, uncounted, and all that a queue holds counts as redelivered: it may have been on lease. Sampler epoch begins a
 // new epoch, and batches remembered by request id are forgotten, but a queue's acknowledged ones are still refused.
 // Unless Repair is set, parts that do not fit together are refused with an error that wraps rollout.ErrInvalid
 // (invariants 1, 2 and 11).
 //
-// The table is tracked from then on, and what it was given counts as cut.
+// The table is tracked from then on, and what it was given counts as cut. It gives no ids before a cut is on disk.
 func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {
 	t := d.table
 	t.lockAll()
@@ -414,7 +454,9 @@ func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {
 		}
 	}
 	st := r.State
-	t.version, t.lastID, t.lastGroup, t.refused, t.ignored = st.Version, st.LastID, st.LastGroup, st.Refused, st.Ignored
+	t.version, t.refused, t.ignored = st.Version, st.Refused, st.Ignored
+	t.recorded, t.lastID = st.LastID, st.LastID+unrecorded
+	t.lastGroup = st.LastGroup + roundUp(unrecorded, uint64(len(shards))) // the next goes to the same shard
 	t.ratios, t.ageDecayMoved = st.Ratios, st.Moved
 	t.insertedBefore = newAnswers[idRange](rememberedInsertions)
 	for _, q := range r.Requests {
@@ -507,14 +549,12 @@ func (t *Table) checkStored(k *Stored, st *State) error {
 	return nil
 }
 
-// unrecorded is more batches than a shard draws between two cuts. Their ids were known to callers when the table was
-// lost, and none of them may name another batch, which such a caller would settle.
-const unrecorded = 1 << 24
-
-// setState gives a new shard its part of a saved state.
+// setState gives a new shard its part of a saved state. Its batches go on above those that it can have given since,
+// with streams of their own.
 func (s *shard) setState(st *shardState, v rollout.Version) {
-	each := s.consumed.slots / uint64(s.options.Shards)
-	s.batches = st.Batches + unrecorded/each*each // so that the oldest of its consumed requests is still the next to go
+	s.batches, s.skipped = st.Batches, st.Skipped
+	s.recorded = s.given()
+	s.batches += roundUp(unrecorded, s.consumed.turn())
 	s.version, s.counts = v, st.Counts.clone()
 	s.counts.UsesPresent = rollout.Histogram{}
 	if p := s.prioritized; p != nil {

@@ -67,6 +67,7 @@ func (l *ledger) apply(t *testing.T, c *Changes) {
 	if l.state, err = c.State.AppendBinary(nil); err != nil {
 		t.Fatal(err)
 	}
+	c.OnDisk()
 }
 
 func (l *ledger) recovered(t *testing.T) Recovered {
@@ -110,7 +111,14 @@ func (tr *trial) crash(l *ledger) {
 	}
 	tr.releaseAll()
 	tr.sameTables(tr.table, rebuilt[0])
+	if a, b := tr.table, rebuilt[0]; b.lastID != a.lastID+unrecorded || b.lastGroup < a.lastGroup+unrecorded {
+		tr.t.Fatalf("the table gave %d ids to %d groups, and the rebuilt one goes on from %d and %d", a.lastID,
+			a.lastGroup, b.lastID, b.lastGroup)
+	}
+	tr.model.skipped.ids += unrecorded
+	tr.model.skipped.groups += int(rebuilt[0].lastGroup - tr.table.lastGroup)
 	tr.table, tr.twin = rebuilt[0], rebuilt[1]
+	tr.twin.JournalView().Cut().OnDisk()
 	for _, u := range tr.model.all {
 		u.inEpoch = false
 	}
@@ -124,8 +132,8 @@ func (tr *trial) sameTables(a, b *Table) {
 	if string(x) != string(y) {
 		tr.t.Fatalf("statistics\n%s, rebuilt\n%s", x, y)
 	}
-	if p, q := fmt.Sprint(a.Inspect().AgeDecay(), a.Inspect().ESSByAge(), a.lastID, a.lastGroup, a.ageDecayMoved),
-		fmt.Sprint(b.Inspect().AgeDecay(), b.Inspect().ESSByAge(), b.lastID, b.lastGroup, b.ageDecayMoved); p != q {
+	if p, q := fmt.Sprint(a.Inspect().AgeDecay(), a.Inspect().ESSByAge(), a.ageDecayMoved),
+		fmt.Sprint(b.Inspect().AgeDecay(), b.Inspect().ESSByAge(), b.ageDecayMoved); p != q {
 		tr.t.Fatalf("table has %s, rebuilt %s", p, q)
 	}
 	one, other := a.Inspect().Held(), b.Inspect().Held()
@@ -177,10 +185,12 @@ func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
 					case 3:
 						l.apply(t, tr.table.JournalView().Cut())
 						tr.crash(&l)
-						if c := tr.table.JournalView().Cut(); c.Reset ||
+						c := tr.table.JournalView().Cut()
+						if c.Reset ||
 							len(c.Inserted)+len(c.Removed)+len(c.Changed)+len(c.Requests)+len(c.Consumed) > 0 {
 							t.Fatalf("a table just rebuilt tells %+v", c)
 						}
+						l.apply(t, c)
 						tr.check()
 						tr.checkStats()
 					case 4:
@@ -329,8 +339,9 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 	}
 }
 
-// A caller may hold a batch that the journal of a crashed table does not know of. No other batch has its id.
-func TestAttackARebuiltTableGivesNoBatchIDTwice(t *testing.T) {
+// A caller may know a batch, a rollout or a group that the journal of a crashed table does not know of. No other has
+// its id.
+func TestAttackARebuiltTableGivesNoIDTwice(t *testing.T) {
 	tests.OneGoroutine(t)
 	o := Options{Capacity: 64, Shards: 2}
 	table := mustNew(t, o)
@@ -342,8 +353,21 @@ func TestAttackARebuiltTableGivesNoBatchIDTwice(t *testing.T) {
 	}
 	var l ledger
 	l.apply(t, table.JournalView().Cut())
-	given := make(map[rollout.BatchID]bool)
+	given, inserted := make(map[rollout.BatchID]bool), make(map[rollout.ID]bool)
+	groups := make(map[uint64]bool)
 	for range 3 {
+		ids, err := table.Insert(ctx, someGroup(rollout.Stream(1, "test", 0), 2, 0),
+			someGroup(rollout.Stream(1, "test", 0), 2, 0))
+		if err != nil || groups[table.lastGroup] || groups[table.lastGroup-1] {
+			t.Fatalf("the groups up to %d, %v", table.lastGroup, err)
+		}
+		groups[table.lastGroup], groups[table.lastGroup-1] = true, true
+		for _, id := range ids {
+			if inserted[id] {
+				t.Fatalf("rollout %d is there twice", id)
+			}
+			inserted[id] = true
+		}
 		for i := range 8 {
 			b, err := table.Lease(ctx, rollout.Request{Size: 1, Shard: i % 2})
 			if err != nil || given[b.ID] {
@@ -356,7 +380,52 @@ func TestAttackARebuiltTableGivesNoBatchIDTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		table = rebuilt
+		if _, err := table.Insert(ctx, someGroup(rollout.Stream(1, "test", 0), 2, 0)); !errors.Is(err, ErrUnrecorded) {
+			t.Errorf("an insertion before anything is on disk gave %v", err)
+		}
+		if _, err := table.Lease(ctx, rollout.Request{Size: 1}); !errors.Is(err, ErrUnrecorded) {
+			t.Errorf("a draw before anything is on disk gave %v", err)
+		}
 		l.apply(t, table.JournalView().Cut())
+	}
+}
+
+// A table gives no more ids beyond those on disk than a recovered one passes over, and goes on once they are on disk.
+func TestATableThatIsAheadOfItsJournalWaits(t *testing.T) {
+	table, random := mustNew(t, Options{Shards: 2}), rollout.Stream(1, "test", 0)
+	insert := func() error {
+		_, err := table.Insert(ctx, someGroup(random, 2, 0))
+		return err
+	}
+	draw := func() error {
+		_, err := table.Sample(ctx, rollout.Request{Size: 1, Shard: 1})
+		return err
+	}
+	table.lastID = unrecorded // nobody waits for a journal that there is not
+	if err := errors.Join(insert(), insert(), draw()); err != nil {
+		t.Fatal(err)
+	}
+	table.JournalView().Track()
+	table.lastID += unrecorded - 3
+	if err := insert(); err != nil {
+		t.Fatal(err)
+	}
+	table.shards[1].batches += unrecorded - 1
+	if err := draw(); err != nil {
+		t.Fatal(err)
+	}
+	c := table.JournalView().Cut()
+	for name, do := range map[string]func() error{"insert": insert, "draw": draw} {
+		if err := do(); !errors.Is(err, ErrUnrecorded) {
+			t.Errorf("%s beyond the bound gave %v", name, err)
+		}
+	}
+	c.OnDisk()
+	if err := errors.Join(insert(), draw()); err != nil {
+		t.Errorf("once the cut is on disk: %v", err)
+	}
+	if err := table.checkRecorded(unrecorded + 1); !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("more at once than may ever be ahead gave %v", err)
 	}
 }
 
@@ -400,6 +469,7 @@ func TestAttackARebuiltQueueRefusesTheRequestsThatItServed(t *testing.T) {
 	if _, err := rebuilt.JournalView().Rebuild(l.recovered(t)); err != nil {
 		t.Fatal(err)
 	}
+	rebuilt.JournalView().Cut().OnDisk()
 	for i, id := range []string{"a", "b"} {
 		req := rollout.Request{Size: 2, Shard: i % 2, ID: id}
 		if !rebuilt.ServiceView().Repeats(req) {

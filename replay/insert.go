@@ -119,6 +119,9 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 	if err := t.checkRoom(a, groups); err != nil {
 		return nil, err
 	}
+	if err := t.checkRecorded(len(a.items)); err != nil {
+		return nil, err
+	}
 	ids := idRange{t.lastID + 1, len(a.items), digest}
 	t.addToShards(a)
 	if batchID != "" {
@@ -290,6 +293,21 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 		if n := needs[i]; n.count > room.count || n.bytes > room.bytes {
 			return fmt.Errorf("inserting %s into shard %d with room for %s: %w", n, i, room, rollout.ErrFull)
 		}
+	}
+	return nil
+}
+
+// checkRecorded refuses to give n ids that a recovered table might give again, for good if no table may give as many.
+func (t *Table) checkRecorded(n int) error {
+	switch {
+	case t.changes == nil:
+		return nil
+	case n > unrecorded:
+		t.refused += uint64(n)
+		return fmt.Errorf("inserting %d rollouts at once; insert at most %d at a time: %w", n, unrecorded,
+			rollout.ErrInvalid)
+	case uint64(t.lastID)+uint64(n) > uint64(t.recorded)+unrecorded:
+		return fmt.Errorf("inserting %d rollouts: %w", n, ErrUnrecorded)
 	}
 	return nil
 }

@@ -24,7 +24,11 @@ type model struct {
 	version rollout.Version
 	tau     float64
 	groups  int
-	items   int          // rollouts, or steps, ever inserted
+	items   int      // rollouts, or steps, ever inserted
+	skipped struct { // by crashes
+		ids    rollout.ID
+		groups int
+	}
 	all     []*modelUnit // every unit ever inserted, in order
 	largest []float64    // base known, by shard
 	leases  []*modelLease
@@ -138,7 +142,7 @@ func (m *model) insert(groups ...rollout.Group) (ids int) {
 	var units []*modelUnit
 	for _, g := range groups {
 		for _, u := range m.split(g) {
-			u.shard, u.group = m.groups%m.o.Shards, m.groups+1
+			u.shard, u.group = m.groups%m.o.Shards, m.groups+m.skipped.groups+1
 			units = append(units, u)
 			for _, it := range u.items {
 				it.base = m.own(it)
@@ -155,7 +159,7 @@ func (m *model) insert(groups ...rollout.Group) (ids int) {
 		ids += len(u.items)
 		for _, it := range u.items {
 			m.items++
-			it.id = rollout.ID(m.items)
+			it.id = rollout.ID(m.items) + m.skipped.ids
 		}
 		if m.tooOld(u) {
 			m.evict(u, rollout.EvictedByStaleness)
@@ -900,9 +904,9 @@ func (tr *trial) insert() {
 	tr.same(ids, ids2, err, err2)
 	if fits {
 		tr.must(err)
-		last := tr.model.items
+		last := rollout.ID(tr.model.items) + tr.model.skipped.ids
 		n := tr.model.insert(insertion...)
-		if len(ids) != n || ids[0] != rollout.ID(last+1) || ids[n-1] != rollout.ID(last+n) {
+		if len(ids) != n || ids[0] != last+1 || ids[n-1] != last+rollout.ID(n) {
 			tr.t.Fatalf("%d rollouts after %d got the ids %v", n, last, ids)
 		}
 		if is, _ := json.Marshal(insertion); string(is) != string(was) {
@@ -1048,8 +1052,9 @@ func (tr *trial) tick() {
 
 // someIDs returns a few IDs that were given.
 func (tr *trial) someIDs() (ids []rollout.ID) {
-	for range min(3, tr.model.items) {
-		ids = append(ids, rollout.ID(1+tr.random.IntN(tr.model.items)))
+	for range min(3, len(tr.model.all)) {
+		items := tr.model.all[tr.random.IntN(len(tr.model.all))].items
+		ids = append(ids, items[tr.random.IntN(len(items))].id)
 	}
 	return ids
 }

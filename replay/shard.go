@@ -29,6 +29,8 @@ type shard struct {
 	fresh       freshQueue // empty for a queue, where all is fresh
 
 	batches  uint64 // drawn so far; the stream of the next one derives from it
+	skipped  uint64 // numbers of batches that restores passed over, because others had them
+	recorded uint64 // numbers given as of the newest cut that is on disk; see unrecorded
 	leases   []*lease
 	answered *answers[*rollout.Batch] // acknowledged, by request id
 	consumed consumed                 // a queue's acknowledged request ids, whose rollouts are gone

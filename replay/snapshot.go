@@ -43,7 +43,7 @@ type shardImage struct {
 	Recent, Reserved list
 	Positives        samplerState // what positive_share draws from
 	Heads            []headImage  // of the ages, by version
-	Batches          uint64
+	Batches, Skipped uint64
 	Leases           []leaseImage // in the order given
 	Answered         []answerOf[batchImage]
 	Counts           counts
@@ -114,7 +114,7 @@ func (s *shard) hold() shardImage {
 		Items: slices.Clone(s.items), Links: slices.Clone(s.links), Free: slices.Clone(s.free),
 		Present: s.present, Bytes: s.bytes, Remaining: s.remaining,
 		Sampler: s.sampler.state(), Fresh: s.fresh, Recent: newList(arrivalList), Reserved: newList(arrivalList),
-		Batches: s.batches, Counts: s.counts.clone(),
+		Batches: s.batches, Skipped: s.skipped, Counts: s.counts.clone(),
 	}
 	for i := range im.Links {
 		im.Links[i].Chain = none // whoever restores makes the index anew, and its chains in another order
@@ -367,7 +367,8 @@ func (p pieces[T]) read(from *gob.Decoder) error {
 	}
 }
 
-// Restore replaces the table's whole state by a snapshot's. The table must have the options of the one that was
+// Restore replaces the table's whole state by a snapshot's, but gives no id that either has given before: ids of
+// rollouts, groups and batches go on above both. The table must have the options of the one that was
 // written, except for the clock, lease_seconds, vocab and max_tokens. A snapshot that is damaged, cut off, of another
 // format or of other options is refused and changes nothing. Rollouts are new copies. Restore reads no more than the
 // snapshot from r, and needs little memory besides the old state and the new.
@@ -386,9 +387,13 @@ func (t *Table) Restore(r io.Reader) error {
 	t.lockAll()
 	defer t.unlockAll()
 	for i, s := range t.shards {
+		fresh[i].skipTo(s.given())
+		fresh[i].recorded = s.recorded
 		s.shard = fresh[i]
 	}
-	t.version, t.lastID, t.lastGroup = im.Version, im.LastID, im.LastGroup
+	t.version, t.lastID = im.Version, max(t.lastID, im.LastID)
+	// The next group goes to the same shard as after the snapshot.
+	t.lastGroup = im.LastGroup + roundUp(max(t.lastGroup, im.LastGroup)-im.LastGroup, uint64(len(t.shards)))
 	t.refused, t.ignored = im.Refused, im.Ignored
 	t.ratios, t.ageDecayMoved = im.Ratios, im.Moved
 	t.insertedBefore = newAnswers[idRange](rememberedInsertions)
@@ -446,7 +451,7 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 			s.index.add(int32(slot))
 		}
 	}
-	s.batches, s.counts = im.Batches, im.Counts
+	s.batches, s.skipped, s.counts = im.Batches, im.Skipped, im.Counts
 	for _, l := range im.Leases {
 		b, err := all.batch(l.Batch)
 		if err != nil {

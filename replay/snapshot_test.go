@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,60 @@ func TestASnapshotKeepsLeasesAndRememberedRequests(t *testing.T) {
 		t.Error(err)
 	}
 	balance(t, statsOf(fresh), 0)
+}
+
+// A table that is restored gives no id that it gave before, and otherwise does what it did after the snapshot.
+func TestARestoredTableGivesNoIDTwice(t *testing.T) {
+	for _, o := range []Options{{Capacity: 63, Shards: 3}, {Capacity: 64, Sampler: FIFO, Shards: 2}} {
+		table, random := mustNew(t, o), rollout.Stream(1, "test", 0)
+		use := func() (ids []rollout.ID, batches []*rollout.Batch) {
+			for i := range 7 {
+				got, err := table.Insert(ctx, someGroup(random, 2, 0))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, got...)
+				if b, err := table.Sample(ctx, rollout.Request{Size: 1, Shard: i % o.Shards}); err == nil {
+					batches = append(batches, b)
+				} else if !errors.Is(err, rollout.ErrStarved) {
+					t.Fatal(err)
+				}
+			}
+			return ids, batches
+		}
+		use()
+		saved := snapshotOf(t, table)
+		random = rollout.Stream(2, "test", 0)
+		ids, batches := use()
+		last, given := table.lastGroup, make(map[rollout.BatchID]bool)
+		for range 2 {
+			if err := table.Restore(bytes.NewReader(saved)); err != nil {
+				t.Fatal(err)
+			}
+			random = rollout.Stream(2, "test", 0)
+			again, others := use()
+			if again[0] <= ids[len(ids)-1] || table.lastGroup-7 < last {
+				t.Errorf("%s: the ids up to %d in %d groups were given, and again %v up to group %d", o.Sampler,
+					ids[len(ids)-1], last, again, table.lastGroup)
+			}
+			if len(others) != len(batches) {
+				t.Fatalf("%s: %d batches, and before the restore %d", o.Sampler, len(others), len(batches))
+			}
+			for _, b := range batches {
+				given[b.ID] = true
+			}
+			for i, b := range others {
+				if given[b.ID] {
+					t.Errorf("%s: batch %d is given twice", o.Sampler, b.ID)
+				}
+				if r, was := b.Draws[0].Rollout, batches[i].Draws[0].Rollout; !slices.Equal(r.Tokens, was.Tokens) ||
+					!slices.Equal(r.Logprobs, was.Logprobs) {
+					t.Errorf("%s: batch %d has another rollout than before the restore", o.Sampler, i)
+				}
+			}
+			ids, batches, last = again, others, table.lastGroup
+		}
+	}
 }
 
 func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {

@@ -30,6 +30,7 @@ type Table struct {
 	ageDecayMoved  rollout.Version   // when the age decay last moved
 	insertedBefore *answers[idRange] // by batch id; see rememberInsertion
 	changes        *tableChanges     // since the last cut; nil if nothing tracks the table
+	recorded       rollout.ID        // the newest in a cut that is on disk; see unrecorded
 
 	batchIDs atomic.Int64 // bytes of insertedBefore, for those who do not hold mu
 }

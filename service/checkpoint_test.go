@@ -80,6 +80,32 @@ func TestACheckpointRestoresEverything(t *testing.T) {
 	}
 }
 
+// What was given between a checkpoint and its restore is not given again: who still knows an id would mean another
+// rollout, or another batch.
+func TestARestoredTableGivesNoIDTwice(t *testing.T) {
+	v := serve(t, Options{Data: t.TempDir()})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", alone(2, 0)...)
+	do[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "one"})
+	ids, batches := make(map[uint64]bool), make(map[uint64]bool)
+	for range 3 {
+		for range 2 {
+			for _, id := range v.fill("a", alone(2, 0)...) {
+				if ids[id] {
+					t.Errorf("rollout %d is given twice", id)
+				}
+				ids[id] = true
+			}
+			b, err := v.get(wire.SampleRequest{Table: "a", Size: 1})
+			if err != nil || batches[b.Batch] {
+				t.Errorf("batch %d is given twice, or %v", b.Batch, err)
+			}
+			batches[b.Batch] = true
+		}
+		do[any](v, wire.Restore, wire.CheckpointRequest{Table: "a", Name: "one"})
+	}
+}
+
 func TestAttackACheckpointOfOtherColumnsIsRefused(t *testing.T) {
 	v := serve(t, Options{Data: t.TempDir()})
 	with := func(kind string) wire.Table {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -47,9 +48,25 @@ func mayPass(err error) bool {
 	return errors.Is(err, rollout.ErrFull) || errors.Is(err, rollout.ErrStarved)
 }
 
+// recording makes an attempt wait for the journal where the table gave ids too far ahead of it.
+func (t *table) recording(ctx context.Context, try func() error) func() error {
+	return func() error {
+		for {
+			err := try()
+			if !errors.Is(err, replay.ErrUnrecorded) {
+				return err
+			}
+			if err := t.journal.Flush(ctx); err != nil {
+				return t.journalError(err)
+			}
+		}
+	}
+}
+
 // retry repeats try, in order of arrival (see [lines]), until it succeeds or fails for good, the timeout or the context
 // ends, or the service stops. Without a timeout a request behind others is refused untried.
 func (t *table) retry(ctx context.Context, w wait, try func() error) error {
+	try = t.recording(ctx, try)
 	tried, err := t.lines.arrive(w.place, w.holder)
 	if err == nil || w.alone {
 		if err = try(); !mayPass(err) {

@@ -92,10 +92,11 @@ type trio struct {
 	options []Options
 	nodes   []*Node // nil: down
 	hosts   []*memoryHost
+	ids     map[rollout.ID]int // groups by the ids that their rollouts got
 }
 
 func startTrio(t testing.TB) *trio {
-	c := &trio{t: t, nodes: make([]*Node, 3), hosts: make([]*memoryHost, 3)}
+	c := &trio{t: t, nodes: make([]*Node, 3), hosts: make([]*memoryHost, 3), ids: make(map[rollout.ID]int)}
 	ports := nettest.FreeAddresses(t, 3)
 	for i, at := range ports {
 		c.options = append(c.options, Options{Node: fmt.Sprintf("n%d", i), Listen: at, Peers: ports,
@@ -197,7 +198,7 @@ func (c *trio) insert(name string, i int) time.Duration {
 	began := time.Now()
 	for time.Since(began) < time.Minute {
 		at, s := c.owner(name)
-		_, err := s.ServiceView().InsertOnce(context.Background(), fmt.Sprint(i), aGroup(i))
+		err := c.give(s, i)
 		if err == nil {
 			err = s.journal.Commit(context.Background())
 		}
@@ -210,6 +211,18 @@ func (c *trio) insert(name string, i int) time.Duration {
 	}
 	c.t.Fatalf("insertion %d is not acknowledged", i)
 	return 0
+}
+
+// give inserts a group under its number into the table of a node, and checks that no other group got its ids.
+func (c *trio) give(s *served, i int) error {
+	ids, err := s.ServiceView().InsertOnce(context.Background(), fmt.Sprint(i), aGroup(i))
+	for _, id := range ids {
+		if before, ok := c.ids[id]; ok && before != i {
+			c.t.Errorf("group %d got the id %d, which group %d had", i, id, before)
+		}
+		c.ids[id] = i
+	}
+	return err
 }
 
 // prompts returns how often each group is in a table.
@@ -291,7 +304,10 @@ func TestATableSurvivesTheLossOfEachNodeInTurn(t *testing.T) {
 	}
 	insert(20)
 	for range 3 {
-		at, _ := c.owner("lab")
+		at, s := c.owner("lab")
+		if err := c.give(s, next+1); err != nil { // it is not committed, and comes again after the next
+			t.Fatal(err)
+		}
 		c.kill(at)
 		t.Logf("the owner was killed: insertions took up to %v", insert(20).Round(time.Millisecond))
 		c.start(at)

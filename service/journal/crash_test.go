@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -87,12 +88,12 @@ func recoverChild(t *testing.T, o Options, mode Sync, kind string, p *promises) 
 	for _, h := range table.Inspect().Held() {
 		held[h.ID] = h.Rollout
 	}
-	last := rollout.ID(statsOf(table).Inserted)
-	if problem := p.broken(kind, held, last); problem != "" {
+	inserted := statsOf(table).Inserted
+	if problem := p.broken(kind, held); problem != "" {
 		t.Fatalf("%s\n%s", problem, recovery)
 	}
 	for batch, first := range p.acked { // none twice: a client that got no answer asks again
-		if last-first > 4*90_000 {
+		if len(p.given)-p.given[first].number > 90_000 {
 			continue // too many came since for it to be remembered
 		}
 		ids, err := table.ServiceView().InsertOnce(ctx, batch, childBatch(batch))
@@ -100,8 +101,8 @@ func recoverChild(t *testing.T, o Options, mode Sync, kind string, p *promises) 
 			t.Fatalf("batch %s again got %v, %v, at first %d", batch, ids, err, first)
 		}
 	}
-	if n := rollout.ID(statsOf(table).Inserted); n != last {
-		t.Fatalf("%d rollouts were inserted twice", n-last)
+	if n := statsOf(table).Inserted; n != inserted {
+		t.Fatalf("%d rollouts were inserted twice", n-inserted)
 	}
 	must(t, j.Close())
 }
@@ -126,9 +127,9 @@ func TestAFullDiskStopsAcknowledgements(t *testing.T) {
 	recoverChild(t, o, Always, "window", p)
 }
 
-// A child is a process that inserts under load and is killed. It prints each promise with one write: "acked B I N" once
-// batch B of N rollouts from ID I on is committed; "handed I…" before rollouts of a queue are consumed, and "consumed
-// I…" once that is committed.
+// A child is a process that inserts under load and is killed. It prints each promise with one write: "given B I N" when
+// batch B of N rollouts gets the IDs from I on; "acked B I N" once it is committed; "handed I…" before rollouts of a
+// queue are consumed, and "consumed I…" once that is committed.
 const (
 	childPath   = "REPRISE_JOURNAL_CHILD"        // of the journal, which exists
 	childSync   = "REPRISE_JOURNAL_CHILD_SYNC"   // its Options.Sync
@@ -232,6 +233,7 @@ func childInsert(j *Journal, table *replay.Table, batch string) {
 		return
 	}
 	check(err)
+	say("given %s %d %d", batch, ids[0], len(ids))
 	check(j.Commit(ctx))
 	say("acked %s %d %d", batch, ids[0], len(ids))
 }
@@ -255,13 +257,21 @@ func childConsume(j *Journal, table *replay.Table) {
 
 // promises records what children printed.
 type promises struct {
+	given    map[rollout.ID]given  // by first id
 	acked    map[string]rollout.ID // first id of each batch
 	handed   map[rollout.ID]bool
 	consumed map[rollout.ID]bool
 }
 
+// given is a batch that got ids, and how many did before.
+type given struct {
+	batch  string
+	number int
+}
+
 func newPromises() *promises {
-	return &promises{make(map[string]rollout.ID), make(map[rollout.ID]bool), make(map[rollout.ID]bool)}
+	return &promises{make(map[rollout.ID]given), make(map[string]rollout.ID), make(map[rollout.ID]bool),
+		make(map[rollout.ID]bool)}
 }
 
 // hear records one line.
@@ -275,6 +285,11 @@ func (p *promises) hear(t testing.TB, line string) {
 		}
 	}
 	switch words[0] {
+	case "given":
+		if before, ok := p.given[ids[0]]; ok {
+			t.Fatalf("batch %s got the id %d, which batch %s had", words[1], ids[0], before.batch)
+		}
+		p.given[ids[0]] = given{words[1], len(p.given)}
 	case "acked":
 		p.acked[words[1]] = ids[0]
 	case "handed", "consumed":
@@ -291,18 +306,21 @@ func (p *promises) hear(t testing.TB, line string) {
 }
 
 // broken returns how a recovered table breaks the promises, "" if it keeps them.
-func (p *promises) broken(kind string, held map[rollout.ID]*rollout.Rollout, last rollout.ID) string {
+func (p *promises) broken(kind string, held map[rollout.ID]*rollout.Rollout) string {
+	oldest := rollout.ID(math.MaxUint64)
+	for id := range held {
+		oldest = min(oldest, id)
+	}
 	for batch, first := range p.acked {
 		for i := range childGroup {
 			id := first + rollout.ID(i)
 			r := held[id]
 			switch {
-			case id > last:
-				return fmt.Sprintf("rollout %d of %s was acknowledged and is lost: the last id is %d", id, batch, last)
 			case r == nil && kind == "queue" && !p.handed[id]:
 				return fmt.Sprintf("rollout %d of %s was acknowledged and never handed out, and is lost", id, batch)
-			case r == nil && kind == "window" && id > last-childWindow:
-				return fmt.Sprintf("rollout %d of %s was acknowledged, is among the newest, and is lost", id, batch)
+			case r == nil && kind == "window" && (id > oldest || len(held) < childWindow):
+				return fmt.Sprintf("rollout %d of %s was acknowledged, is newer than rollout %d, and is lost", id, batch,
+					oldest)
 			case r != nil && p.consumed[id]:
 				return fmt.Sprintf("rollout %d was consumed for good, and is there again", id)
 			case r != nil && !same(r, childRollout(batch, i)):

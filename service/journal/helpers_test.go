@@ -176,11 +176,16 @@ type user struct {
 	o      replay.Options
 	leases []rollout.BatchID
 	next   int
+
+	ids     map[rollout.ID]bool // that insertions got
+	batches map[rollout.BatchID]bool
+	twice   error // an id that was given twice
 }
 
 func newUser(t testing.TB, o replay.Options, seed uint64) *user {
 	o.LeaseSeconds = 3600
-	return &user{t: t, random: rollout.Stream(seed, "user", 0), table: newTable(t, o), o: newTable(t, o).Options()}
+	return &user{t: t, random: rollout.Stream(seed, "user", 0), table: newTable(t, o), o: newTable(t, o).Options(),
+		ids: make(map[rollout.ID]bool), batches: make(map[rollout.BatchID]bool)}
 }
 
 func (u *user) step() {
@@ -188,11 +193,15 @@ func (u *user) step() {
 	case k < 8:
 		u.insert()
 	case k < 12:
-		if _, err := u.table.Sample(ctx, u.request()); err != nil && !errors.Is(err, rollout.ErrStarved) {
+		b, err := u.table.Sample(ctx, u.request())
+		if err == nil {
+			u.drew(b)
+		} else if !errors.Is(err, rollout.ErrStarved) && !errors.Is(err, replay.ErrUnrecorded) {
 			u.t.Fatal(err)
 		}
 	case k < 14:
 		if b, err := u.table.Lease(ctx, u.request()); err == nil {
+			u.drew(b)
 			u.leases = append(u.leases, b.ID)
 		}
 	case k < 16:
@@ -211,6 +220,14 @@ func (u *user) step() {
 	}
 }
 
+// drew notes a batch, whose id no other has.
+func (u *user) drew(b *rollout.Batch) {
+	if u.batches[b.ID] {
+		u.twice = fmt.Errorf("batch %d was drawn before", b.ID)
+	}
+	u.batches[b.ID] = true
+}
+
 func (u *user) request() rollout.Request {
 	each := max(1, u.o.GroupSize)
 	return rollout.Request{Size: each * (1 + u.random.IntN(3)), Shard: u.random.IntN(u.o.Shards),
@@ -224,9 +241,15 @@ func (u *user) insert() {
 	}
 	u.next++
 	g := aGroup(u.random, n, 2+u.random.IntN(40), max(0, u.table.Version()-rollout.Version(u.random.IntN(2))))
-	if _, err := u.table.ServiceView().InsertOnce(ctx, strconv.Itoa(u.next), g); err != nil &&
-		!errors.Is(err, rollout.ErrFull) {
+	ids, err := u.table.ServiceView().InsertOnce(ctx, strconv.Itoa(u.next), g)
+	if err != nil && !errors.Is(err, rollout.ErrFull) && !errors.Is(err, replay.ErrUnrecorded) {
 		u.t.Fatal(err)
+	}
+	for _, id := range ids {
+		if u.ids[id] {
+			u.twice = fmt.Errorf("insertion %d got the id %d, which another rollout had", u.next, id)
+		}
+		u.ids[id] = true
 	}
 }
 

@@ -152,9 +152,10 @@ type Journal struct {
 	mu      sync.Mutex
 	waiting *round // callers that wait for the next cut; nil: none
 	blobs   []*blob
-	err     error // sticky
-	full    error // why the last cuts could not be written, which wraps ErrNoSpace; nil: they were
-	carry   carry // for the next cut
+	err     error  // sticky
+	full    error  // why the last cuts could not be written, which wraps ErrNoSpace; nil: they were
+	carry   carry  // for the next cut
+	written func() // tells the table that the last cut that was written is on disk
 	closing bool
 
 	wake    chan struct{} // wakes the goroutine that cuts; holds one
@@ -235,7 +236,15 @@ func (j *Journal) writeAll(blobs map[string][]byte) error {
 	for name, value := range blobs {
 		b.state = append(b.state, named{blobPrefix + name, value})
 	}
-	_, err = j.writer.write([]*batch{b}, true)
+	return j.writeFirst(b)
+}
+
+// writeFirst writes a cut before the journal starts.
+func (j *Journal) writeFirst(b *batch) error {
+	_, err := j.writer.write([]*batch{b}, true)
+	if err == nil {
+		b.onDisk()
+	}
 	return err
 }
 

@@ -183,8 +183,23 @@ func (j *Journal) rebuild(f *fold, table *replay.Table) (*Recovery, error) {
 		WithoutExperts: len(f.apart), Blobs: f.blobs()}
 	if f.saved { // what is missing counts as evicted from now on
 		err = j.writeAll(r.Blobs)
+	} else {
+		err = j.writeIDs()
 	}
 	return r, err
+}
+
+// writeIDs writes from where a recovered table's ids go on: it gives none before. While the disk is full a later cut
+// has them.
+func (j *Journal) writeIDs() error {
+	b, err := j.cut(nil)
+	if err == nil {
+		err = j.writeFirst(b)
+	}
+	if errors.Is(err, ErrNoSpace) {
+		j.lastState, err = nil, nil
+	}
+	return err
 }
 
 // Remove removes a journal that no process has open.

@@ -39,7 +39,13 @@ func TestSystemCallsKeepThePromises(t *testing.T) {
 				for _, h := range table.Inspect().Held() {
 					held[h.ID] = h.Rollout
 				}
-				if problem := p.broken(c.kind, held, rollout.ID(statsOf(table).Inserted)); problem != "" {
+				for id, b := range p.given {
+					if next := table.ServiceView().LastID() + 1; id+childGroup > next {
+						t.Fatalf("power lost after event %d of %d: ids go on from %d, and batch %s has those from %d on",
+							n, len(r.events), next, b.batch, id)
+					}
+				}
+				if problem := p.broken(c.kind, held); problem != "" {
 					if lost++; c.mode == Always {
 						t.Fatalf("power lost after event %d of %d: %s\n%s", n, len(r.events), problem, recovery)
 					}

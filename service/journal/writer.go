@@ -33,6 +33,7 @@ type batch struct {
 	flags    byte
 	begun    *cut // the part that is in the log; nil: none
 	inLog    bool
+	onDisk   func() // tells the table
 
 	rollouts int   // written
 	bytes    int64 // of rollouts and uses
@@ -255,7 +256,7 @@ func (j *Journal) cut(r *round) (*batch, error) {
 	j.mu.Unlock()
 	c := j.table.Load().JournalView().Cut(again.ids...)
 	b := &batch{round: r, sync: r != nil && r.sync, uses: c.Changed, removed: c.Removed, requests: c.Requests,
-		keep: c.State.Requests, carried: again.upTo, rollouts: len(c.Inserted)}
+		keep: c.State.Requests, carried: again.upTo, onDisk: c.OnDisk, rollouts: len(c.Inserted)}
 	if err := j.addTableState(b, c); err != nil {
 		return nil, err
 	}
@@ -403,22 +404,31 @@ func (j *Journal) write(batches []*batch) (wrote bool, err error) {
 	if anew {
 		j.counters.verified()
 	}
-	if settle {
-		signal(j.settle)
+	onDisk := batches[len(batches)-1].onDisk
+	if sync || anew {
+		onDisk()
 	}
 	next := j.writer.next(j.table.Load().ServiceView().Flow().Bytes)
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.carry = next
+	j.carry, j.written = next, onDisk
+	j.mu.Unlock()
+	if settle {
+		signal(j.settle)
+	}
 	return wrote, nil
 }
 
 // settleLoop syncs the log beside the goroutine that writes: when an interval is over, and before it is trimmed.
 func (j *Journal) settleLoop() {
 	for range j.settle {
+		j.mu.Lock()
+		onDisk := j.written
+		j.mu.Unlock()
 		if err := j.log.Sync(); err != nil {
 			j.fail(fmt.Errorf("syncing the journal %s: %w", j.options.Path, err))
+			continue
 		}
+		onDisk()
 	}
 }
 
