@@ -6,10 +6,8 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/expr-lang/expr/ast"
-	"github.com/expr-lang/expr/conf"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/parser"
 
@@ -105,14 +103,9 @@ func parse(text string, want kind) (*Formula, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("an expression of %d bytes: write one of at most %d", len(text), MaxBytes)
 	}
-	config := conf.CreateNew()
-	config.MaxNodes = MaxNodes
-	tree, err := parser.ParseWithConfig(text, config)
+	tree, err := parser.Parse(text)
 	var syntax *file.Error
 	switch {
-	case errors.As(err, &syntax) && strings.Contains(syntax.Message, "maximum allowed nodes"):
-		return nil, fmt.Errorf("%.100q: more than %d numbers, columns, operators and calls: write a shorter expression",
-			text, MaxNodes)
 	case errors.As(err, &syntax):
 		return nil, fmt.Errorf("%.100q: %s at character %d: write an expression such as %s", text, syntax.Message,
 			syntax.Column+1, want.example())
@@ -266,19 +259,43 @@ type operator struct {
 	swapped, both bool // whether the arguments change places; whether it takes two conditions too
 }
 
-func operators() map[string]operator {
-	arithmetic := func(o op) operator { return operator{op: o} }
+func operatorOf(sign string) (o operator, ok bool) {
 	comparison := func(o op, swapped bool) operator { return operator{op: o, gives: condition, swapped: swapped} }
 	equality := func(o op) operator { return operator{op: o, gives: condition, both: true} }
 	logical := func(o op) operator { return operator{op: o, takes: condition, gives: condition} }
-	return map[string]operator{
-		"+": arithmetic(add), "-": arithmetic(subtract), "*": arithmetic(multiply), "/": arithmetic(divide),
-		"%": arithmetic(modulo), "**": arithmetic(power), "^": arithmetic(power),
-		"<": comparison(less, false), "<=": comparison(atMost, false),
-		">": comparison(less, true), ">=": comparison(atMost, true),
-		"==": equality(equal), "!=": equality(unequal),
-		"&&": logical(and), "and": logical(and), "||": logical(or), "or": logical(or),
+	switch sign {
+	case "+":
+		o.op = add
+	case "-":
+		o.op = subtract
+	case "*":
+		o.op = multiply
+	case "/":
+		o.op = divide
+	case "%":
+		o.op = modulo
+	case "**", "^":
+		o.op = power
+	case "<":
+		o = comparison(less, false)
+	case "<=":
+		o = comparison(atMost, false)
+	case ">":
+		o = comparison(less, true)
+	case ">=":
+		o = comparison(atMost, true)
+	case "==":
+		o = equality(equal)
+	case "!=":
+		o = equality(unequal)
+	case "&&", "and":
+		o = logical(and)
+	case "||", "or":
+		o = logical(or)
+	default:
+		return o, false
 	}
+	return o, true
 }
 
 // function takes and, but for known, gives numbers; of least and greatest, two or more.
@@ -311,7 +328,7 @@ func (c *compiler) typed(part ast.Node, want kind, by string) (*node, error) {
 }
 
 func (c *compiler) compile(part ast.Node) (*node, kind, error) {
-	if c.nodes++; c.nodes > MaxNodes { // the parser does not count all
+	if c.nodes++; c.nodes > MaxNodes {
 		return nil, number, fmt.Errorf("more than %d numbers, columns, operators and calls: write a shorter expression",
 			MaxNodes)
 	}
@@ -364,11 +381,12 @@ func nameOf(part ast.Node) string {
 }
 
 func (c *compiler) column(name string) (*node, kind, error) {
+	all := Columns()
+	if i := slices.IndexFunc(all, func(column [2]string) bool { return column[0] == name }); i >= 0 {
+		return &node{op: readColumn, column: Column(i)}, kind(Column(i) == Truncated), nil
+	}
 	var names []string
-	for i, column := range Columns() {
-		if column[0] == name {
-			return &node{op: readColumn, column: Column(i)}, kind(Column(i) == Truncated), nil
-		}
+	for _, column := range all {
 		names = append(names, column[0])
 	}
 	return nil, number, unknown("column", name, append(names, "meta.NAME"))
@@ -408,9 +426,9 @@ func (c *compiler) unary(p *ast.UnaryNode) (*node, kind, error) {
 }
 
 func (c *compiler) binary(p *ast.BinaryNode) (*node, kind, error) {
-	o, ok := operators()[p.Operator]
+	o, ok := operatorOf(p.Operator)
 	if !ok {
-		return nil, number, fmt.Errorf("%s is no operator here: use + - * / %% **, comparisons, and, or, not, ?:",
+		return nil, number, fmt.Errorf("%s is no operator here: use + - * / %% **, comparisons, and, or, not, or a ? b : c",
 			p.Operator)
 	}
 	a, takes, err := c.compile(p.Left)
@@ -430,7 +448,7 @@ func (c *compiler) binary(p *ast.BinaryNode) (*node, kind, error) {
 
 func (c *compiler) conditional(p *ast.ConditionalNode) (*node, kind, error) {
 	if p.Cond == p.Exp1 {
-		return nil, number, errors.New("?: lacks what stands between ? and : write CONDITION ? A : B")
+		return nil, number, errors.New("a ?: b lacks what stands between ? and :, write a ? a : b")
 	}
 	test, err := c.typed(p.Cond, condition, "what stands before ?")
 	if err != nil {

@@ -124,8 +124,8 @@ func TestAnExpressionThatCannotBeEvaluatedIsRefusedWithItsRemedy(t *testing.T) {
 		{false, "min(age)", `min takes two numbers or more, and not 1`},
 		{false, "age ?? 1", `?? is no operator here: use + - * / % **`},
 		{true, "age in 1..3", `in is no operator here`},
-		{false, "age ?: uses", `?: lacks what stands between ? and :`},
-		{false, nested, `?: lacks what stands between`},
+		{false, "age ?: uses", `a ?: b lacks what stands between ? and :, write a ? a : b`},
+		{false, nested, `a ?: b lacks`},
 		{false, "[" + nested + "]", `a list is neither`},
 		{false, "age" + strings.Repeat(" + age", 60), `more than 100 numbers, columns, operators and calls: write a shorter`},
 		{false, strings.Repeat(" ", 1000) + "1", `an expression of 1001 bytes: write one of at most 1000`},
@@ -236,6 +236,15 @@ func FuzzFormula(f *testing.F) {
 			s.Number(r)
 		}
 	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := formula.Condition("reward >= 1 && age < 8 && uses < 4"); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 func BenchmarkFormula(b *testing.B) {
