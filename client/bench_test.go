@@ -22,20 +22,23 @@ func BenchmarkBatchesOf64(b *testing.B) {
 		}
 		defer c.Close()
 		if _, err := c.Create(context.Background(),
-			wire.Table{Name: "lab", Options: replay.Options{Capacity: 512}}); err != nil {
+			wire.Table{Name: "lab", Options: replay.Options{Capacity: 512, PromptIndex: true}}); err != nil {
 			b.Fatal(err)
 		}
 		table := c.Table("lab")
-		g := long(64, tokens)
-		bytes := int64(0)
-		for _, r := range g.Rollouts {
-			bytes += r.Bytes()
+		bytes, prompts, groups := int64(0), make([]string, 16), make([]rollout.Group, 16)
+		for i := range groups {
+			prompts[i], groups[i] = fmt.Sprint("prompt ", i), long(4, tokens)
+			for _, r := range groups[i].Rollouts {
+				r.PromptID = prompts[i]
+				bytes += r.Bytes()
+			}
 		}
 		b.Run(fmt.Sprintf("insert/%d", tokens), func(b *testing.B) {
 			b.SetBytes(bytes)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := table.Insert(context.Background(), g); err != nil {
+				if _, err := table.Insert(context.Background(), groups...); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -46,6 +49,17 @@ func BenchmarkBatchesOf64(b *testing.B) {
 			for b.Loop() {
 				if _, err := table.Sample(context.Background(), rollout.Request{Size: 64}); err != nil {
 					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("prompts/%d", tokens), func(b *testing.B) {
+			b.SetBytes(bytes)
+			b.ReportAllocs()
+			for b.Loop() {
+				batch, err := table.Sample(context.Background(), rollout.Request{Prompts: prompts, PerPrompt: 4,
+					Where: "reward >= 0 && age < 8", Order: "-uses"})
+				if err != nil || len(batch.Draws) != 64 {
+					b.Fatalf("%d draws, %v", len(batch.Draws), err)
 				}
 			}
 		})

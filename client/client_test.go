@@ -212,12 +212,12 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			}
 		}
 		held = nil
-		if req.Size > 0 {
+		if !req.OnlySettles() {
 			if err := f.at("before sample"); err != nil {
 				return err
 			}
 		}
-		if req.Size == 0 && req.Acknowledge != nil {
+		if req.OnlySettles() {
 			if err := f.at("after acknowledge"); err != nil {
 				return err
 			}
@@ -226,8 +226,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			}
 			continue
 		}
-		b, err := f.table.ServiceView().Lease(s.Context(), rollout.Request{Size: req.Size, Fresh: req.Fresh,
-			Shard: req.Shard, ID: req.RequestID})
+		b, err := f.table.ServiceView().Lease(s.Context(), req.Draw())
 		if err != nil {
 			text, _ := json.Marshal(wire.BatchInfo{Error: wire.StatusOf(err)})
 			if err := s.Send(&flight.FlightData{AppMetadata: text}); err != nil {
@@ -253,8 +252,8 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			w = flightdata.NewWriter(s, schema, nil)
 		}
 		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard,
-			LogWeightScale: b.LogWeightScale,
-			Rows:           len(b.Draws) + f.extra, Repeated: b.Repeated, Present: f.table.ServiceView().Flow().Present})
+			LogWeightScale: b.LogWeightScale, PromptCounts: b.PromptCounts,
+			Rows: len(b.Draws) + f.extra, Repeated: b.Repeated, Present: f.table.ServiceView().Flow().Present})
 		err = w.Write(rec, text)
 		rec.Release()
 		if err != nil {

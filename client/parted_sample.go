@@ -19,7 +19,7 @@ import (
 // gets the same batch from this program.
 func (w *PartedTable) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
 	c := w.takeCursor()
-	b, err := c.next(ctx, w, single(req), false)
+	b, err := c.next(ctx, w, wire.Single(req), false)
 	if err == nil { // what cannot be acknowledged has gone back: a queue delivers it again, and names it
 		err = ignoring(c.settle(ctx, wire.Acknowledge), ErrUnreachable, rollout.ErrNoLease)
 	}
@@ -36,7 +36,7 @@ func (w *PartedTable) Lease(ctx context.Context, req rollout.Request) (*rollout.
 	c := w.takeCursor()
 	using := *w
 	using.atDraw = false
-	b, err := c.next(ctx, &using, single(req), false)
+	b, err := c.next(ctx, &using, wire.Single(req), false)
 	if err != nil {
 		c.end()
 		return nil, err
@@ -48,12 +48,6 @@ func (w *PartedTable) Lease(ctx context.Context, req rollout.Request) (*rollout.
 	}
 	w.leased[b.ID] = c
 	return b, nil
-}
-
-// single returns the request for one batch, after which none is prefetched.
-func single(req rollout.Request) wire.SampleRequest {
-	none := 0
-	return wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID, Prefetch: &none}
 }
 
 func (w *PartedTable) takeCursor() *cursor {
@@ -150,6 +144,10 @@ func (c *cursor) next(
 	parts, err := w.resolve(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if len(req.Prompts) > 0 && len(parts) > 1 {
+		return nil, w.failed("sample", fmt.Errorf("prompts: this table is in %d parts, which share the rollouts of a "+
+			"prompt: draw by prompt from a table of one service: %w", len(parts), rollout.ErrInvalid))
 	}
 	o, err := w.rules(ctx)
 	if err != nil {

@@ -224,6 +224,17 @@ func TestDrawsOverServicesHaveTheProbabilitiesAndWeightsOfOneTable(t *testing.T)
 	}
 }
 
+func TestATableInPartsRefusesDrawsByPrompt(t *testing.T) {
+	t.Parallel()
+	_, _, w := inParts(t, 2, wire.Table{Options: replay.Options{Capacity: 64, PromptIndex: true}}, client.AllOptions{})
+	_, err := w.Insert(t.Context(), some(4, 2, "p")...)
+	mustNot(t, err)
+	_, err = w.Sample(t.Context(), rollout.Request{Prompts: []string{"p/0"}, PerPrompt: 1})
+	if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "prompts: this table is in 2 parts") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestATrainerDrawsFromItsOwnPartsInTurns(t *testing.T) {
 	t.Parallel()
 	list, s, w := inParts(t, 4, wire.Table{}, client.AllOptions{})

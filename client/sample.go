@@ -31,9 +31,8 @@ func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch
 	if req.ID == "" {
 		req.ID = t.client.nextID()
 	}
-	noPrefetch := 0
-	wireReq := wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID,
-		UseAtDraw: t.atDraw, Prefetch: &noPrefetch}
+	wireReq := wire.Single(req)
+	wireReq.UseAtDraw = t.atDraw
 	var held *rollout.Batch // received, and its acknowledgement sent
 	err := t.waitOut(ctx, rollout.ErrStarved, func(wait time.Duration) error {
 		ms := wait.Milliseconds()
@@ -91,9 +90,7 @@ func (t *Table) trySample(ctx context.Context, req wire.SampleRequest, held **ro
 // released, or not settled before the connection breaks or the table's lease time ends. For batch after batch a
 // [Stream] costs less.
 func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	noPrefetch := 0
-	s, err := t.Stream(ctx, wire.SampleRequest{Size: req.Size, Fresh: req.Fresh, Shard: req.Shard, RequestID: req.ID,
-		Prefetch: &noPrefetch})
+	s, err := t.Stream(ctx, wire.Single(req))
 	if err != nil {
 		return nil, err
 	}
@@ -391,7 +388,7 @@ func (s *sampleStream) roundTrip(ctx context.Context, req wire.SampleRequest) (a
 		if err := s.send(req); err != nil {
 			return sampleAnswer{}, err
 		}
-		return s.receive(req.Size == 0)
+		return s.receive(req.OnlySettles())
 	})
 }
 
@@ -455,7 +452,7 @@ func (s *sampleStream) receive(settles bool) (sampleAnswer, error) {
 		return sampleAnswer{}, fmt.Errorf("batch %d has %d rows, %d were announced", info.Batch, len(draws), info.Rows)
 	}
 	batch := &rollout.Batch{ID: rollout.BatchID(info.Batch), Version: rollout.Version(info.Version), Shard: info.Shard,
-		Draws: slices.Clip(draws), LogWeightScale: info.LogWeightScale, Repeated: info.Repeated}
+		Draws: slices.Clip(draws), PromptCounts: info.PromptCounts, LogWeightScale: info.LogWeightScale, Repeated: info.Repeated}
 	return sampleAnswer{batch: batch}, nil
 }
 

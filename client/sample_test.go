@@ -58,6 +58,40 @@ func TestSamplesAreThoseOfAnEmbeddedTable(t *testing.T) {
 	}
 }
 
+func TestDrawsByPromptAreThoseOfAnEmbeddedTable(t *testing.T) {
+	_, table, local := twins(t, replay.Options{Seed: 3, Capacity: 64, PromptIndex: true})
+	req := rollout.Request{Prompts: []string{"b", "nobody's", "a"}, PerPrompt: 2}
+	for i := range 12 {
+		if req.Where, req.Order = "", ""; i%2 == 1 {
+			req.Where, req.Order = "reward >= 0.5", "-uses"
+		}
+		if i%3 == 2 {
+			req.Prompts = []string{"nobody's"}
+		}
+		draws := []func(context.Context, rollout.Request) (*rollout.Batch, error){table.Sample, local.Sample}
+		if i >= 6 {
+			draws = []func(context.Context, rollout.Request) (*rollout.Batch, error){table.Lease, local.Lease}
+		}
+		got, err := draws[0](context.Background(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := draws[1](context.Background(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got.PromptCounts, want.PromptCounts) || len(got.Draws) != len(want.Draws) ||
+			len(want.Draws) > 0 && !reflect.DeepEqual(got, want) {
+			t.Fatalf("draw %d differs:\n%+v\nwant\n%+v", i, got, want)
+		}
+	}
+	req.Where = "rewrad > 0"
+	if _, err := table.Sample(context.Background(), req); !errors.Is(err, rollout.ErrInvalid) ||
+		!strings.Contains(err.Error(), "use reward") {
+		t.Errorf("an unknown column gave %v", err)
+	}
+}
+
 // both is what an embedded table and those of services have in common.
 type both interface {
 	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)

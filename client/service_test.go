@@ -115,6 +115,51 @@ func TestABatchReadAheadIsDrawnAnewAfterAnAdvance(t *testing.T) {
 	}
 }
 
+func TestATableOfAServiceDrawsByPrompt(t *testing.T) {
+	address, stop := serve()
+	defer stop()
+	c, err := client.Dial(t.Context(), address, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	o := replay.Options{Capacity: 64, PromptIndex: true}
+	if _, err := c.Create(t.Context(), wire.Table{Name: "lab", Options: o}); err != nil {
+		t.Fatal(err)
+	}
+	table := c.Table("lab")
+	if _, err := table.Insert(t.Context(), named("a", 4), named("b", 4)); err != nil {
+		t.Fatal(err)
+	}
+	req := rollout.Request{Prompts: []string{"a", "nobody's", "b"}, PerPrompt: 2, Where: "reward == 1", Order: "-uses"}
+	for _, draw := range []func(context.Context, rollout.Request) (*rollout.Batch, error){table.Sample, table.Lease} {
+		b, err := draw(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, draws := range b.ByPrompt() {
+			if want := []int{2, 0, 2}[i]; len(draws) != want {
+				t.Errorf("%s got %d, want %d", req.Prompts[i], len(draws), want)
+			}
+			for _, d := range draws {
+				if d.Rollout.PromptID != req.Prompts[i] || d.Rollout.Reward != 1 {
+					t.Errorf("%s got %+v", req.Prompts[i], d)
+				}
+			}
+		}
+	}
+	s, err := table.Stream(t.Context(), wire.SampleRequest{Prompts: []string{"nobody's"}, PerPrompt: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 3 {
+		if b := take(t, s.Next); len(b.Draws) != 0 || len(b.PromptCounts) != 1 {
+			t.Errorf("of a prompt of nobody: %+v", b)
+		}
+	}
+}
+
 func TestAStreamThatReadsAheadGoesOnAfterTooFewRollouts(t *testing.T) {
 	t.Parallel()
 	table, s := reading(t, 0)

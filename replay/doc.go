@@ -28,8 +28,12 @@
 // A request may also ask for fresh draws: the oldest rollouts that were never handed out as fresh. The unit of a draw
 // is a rollout, a step of one, or a whole group.
 //
+// A request may name prompts instead: it gets up to so many rollouts of each, filtered and ordered by expressions
+// (package formula). These draws count like any others.
+//
 // Draw.Probability is the probability of that unit given the earlier draws of the batch: one over the number of
-// drawable units, or the unit's share of their weights; 1 for queues and for fresh draws.
+// drawable units, or the unit's share of their weights; 1 for queues, for fresh draws and for draws by prompt in an
+// order; without one, one over the number of the prompt's rollouts that are left.
 //
 // # Shards
 //

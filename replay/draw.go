@@ -11,7 +11,10 @@ import (
 
 // checkRequest returns an error if the shard cannot fill a batch. It wraps rollout.ErrStarved if more insertions help,
 // and rollout.ErrInvalid if nothing does.
-func (s *shard) checkRequest(req rollout.Request) error {
+func (s *shard) checkRequest(req request) error {
+	if len(req.Prompts) > 0 {
+		return nil
+	}
 	n, o := req.Size, &s.options
 	most := s.options.shardCapacity()
 	each := 1 // rollouts per unit
@@ -85,7 +88,7 @@ func (s *shard) stuck(needs int) bool {
 
 // freshOf returns how many draws of a request come from the fresh queue. Queue samplers give each rollout once anyway,
 // and need none.
-func (s *shard) freshOf(req rollout.Request) int {
+func (s *shard) freshOf(req request) int {
 	if s.retention == nil {
 		return 0
 	}
@@ -107,7 +110,7 @@ func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
 
 // draw takes a batch after checkRequest, and leaves its slots in drawn. The batch's random stream derives from its
 // number, so there is no generator state to keep (invariant 5).
-func (s *shard) draw(req rollout.Request) *rollout.Batch {
+func (s *shard) draw(req request) *rollout.Batch {
 	random := rollout.Stream(s.options.Seed, s.purpose, s.batches)
 	batch := &rollout.Batch{
 		// Shards take turns, so that the numbers of one do not depend on the others.
@@ -118,6 +121,9 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 	}
 	s.batches++
 	s.drawn = s.drawn[:0]
+	if len(req.Prompts) > 0 {
+		s.drawByPrompt(random, req, batch)
+	}
 	if s.freshOf(req) > 0 {
 		s.refresh()
 	}
@@ -126,7 +132,7 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 		s.sampler.holdForBatch(slot)
 		s.addDraw(batch, slot, 1, true)
 	}
-	if s.retention != nil && s.retention.share > 0 {
+	if s.retention != nil && s.retention.share > 0 && req.Size > 0 {
 		s.retention.drawPositives(random, req.Size, s.drawn, func(slot int32, probability float64) {
 			s.sampler.holdForBatch(slot)
 			s.addDraw(batch, slot, probability, false)
@@ -150,10 +156,10 @@ func (s *shard) draw(req rollout.Request) *rollout.Batch {
 		}
 		s.fill(&batch.Draws[i], it, s.rollouts[slot])
 	}
-	if s.prioritized != nil {
+	if s.prioritized != nil && req.Size > 0 {
 		batch.LogWeightScale = s.prioritized.importance(batch.Draws, s.version)
 	}
-	s.counts.Drawn += uint64(req.Size)
+	s.counts.Drawn += uint64(len(s.drawn))
 	return batch
 }
 
@@ -408,7 +414,7 @@ func (m *consumed) forgetNewer(v rollout.Version) (gone []Consumed) {
 
 // lease draws the batch of a request and puts it on lease, or returns the batch that the request got before. leased
 // reports whether that batch is still on lease.
-func (s *shard) lease(req rollout.Request) (b *rollout.Batch, leased bool, err error) {
+func (s *shard) lease(req request) (b *rollout.Batch, leased bool, err error) {
 	s.expireLeases()
 	if req.ID != "" {
 		for _, l := range s.leases {
@@ -435,7 +441,7 @@ func (s *shard) lease(req rollout.Request) (b *rollout.Batch, leased bool, err e
 }
 
 // sample leases and acknowledges in one. Without a request id it puts nothing on lease.
-func (s *shard) sample(req rollout.Request) (*rollout.Batch, error) {
+func (s *shard) sample(req request) (*rollout.Batch, error) {
 	if req.ID != "" {
 		b, leased, err := s.lease(req)
 		if err != nil {
@@ -459,8 +465,11 @@ func (s *shard) sample(req rollout.Request) (*rollout.Batch, error) {
 	return b, nil
 }
 
-// sameSize refuses a request that repeats another's id with another size.
-func sameSize(b *rollout.Batch, req rollout.Request) error {
+// sameSize refuses a request that repeats another's id with another size, or with other prompts.
+func sameSize(b *rollout.Batch, req request) error {
+	if len(req.Prompts) > 0 || b.PromptCounts != nil {
+		return samePrompts(b, req)
+	}
 	if len(b.Draws) == req.Size {
 		return nil
 	}

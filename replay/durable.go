@@ -629,6 +629,9 @@ func (s *shard) readmitOne(k *Stored) int32 {
 		s.ages.add(slot)
 	}
 	s.index.add(slot)
+	if s.prompts != nil {
+		s.prompts.add(slot)
+	}
 	s.present++
 	s.bytes += it.Bytes
 	s.remaining += int64(s.maxUses) - int64(it.Uses)

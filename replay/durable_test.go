@@ -241,6 +241,7 @@ func everyKind() (list []Options) {
 			if kind == Prioritized {
 				o.PositiveShare = 0
 			}
+			o.PromptIndex = !kind.Consumes() && o.Unit != UnitGroup
 			if kind.Consumes() {
 				o.MaxUses = min(o.MaxUses, 1)
 				if o.Retention == KeepPositive {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -827,8 +828,14 @@ func (tr *trial) step() {
 	switch k := tr.random.IntN(100); {
 	case k < 35:
 		tr.insert()
-	case k < 60:
+	case k < 53:
 		tr.sample()
+	case k < 60:
+		if tr.model.o.PromptIndex {
+			tr.byPrompt()
+		} else {
+			tr.sample()
+		}
 	case k < 70:
 		tr.lease()
 	case k < 80:
@@ -1040,6 +1047,105 @@ func (tr *trial) settle() {
 	}
 }
 
+// choice is expressions of a draw by prompt, told in Go.
+type choice struct {
+	where, order string
+	holds        func(m *model, u *modelUnit, it *modelItem) bool
+	score        func(m *model, u *modelUnit, it *modelItem) float64
+}
+
+func choices() []choice {
+	all := func(*model, *modelUnit, *modelItem) bool { return true }
+	reward := func(_ *model, _ *modelUnit, it *modelItem) float64 { return float64(it.r.Reward) }
+	return []choice{
+		{holds: all},
+		{where: "reward > 0", holds: func(_ *model, _ *modelUnit, it *modelItem) bool { return it.r.Reward > 0 }},
+		{order: "reward", holds: all, score: reward},
+		{"uses == 0 || age < 2", "-advantage", func(m *model, u *modelUnit, it *modelItem) bool {
+			return u.uses == 0 || m.version-it.r.Version() < 2
+		}, func(_ *model, _ *modelUnit, it *modelItem) float64 { return -float64(it.advantage) }},
+		{"since_use > 1 and group_std >= 0", "length", func(m *model, u *modelUnit, _ *modelItem) bool {
+			return u.lastUse == rollout.NoVersion || m.version-u.lastUse > 1
+		}, func(_ *model, _ *modelUnit, it *modelItem) float64 {
+			n := 0.0
+			for _, m := range it.r.Mask {
+				n += float64(m)
+			}
+			return n
+		}},
+	}
+}
+
+// byPrompt draws by prompt, for use or on lease, from both tables.
+func (tr *trial) byPrompt() {
+	c := choices()[tr.random.IntN(len(choices()))]
+	req := rollout.Request{Shard: tr.random.IntN(tr.model.o.Shards), PerPrompt: 1 + tr.random.IntN(3), Where: c.where,
+		Order: c.order}
+	for _, p := range tr.random.Perm(7)[:1+tr.random.IntN(4)] { // of p6 there are none
+		req.Prompts = append(req.Prompts, fmt.Sprint("p", p))
+	}
+	draw, again, used := tr.table.Lease, tr.twin.Lease, tr.random.IntN(2) == 0
+	if used {
+		draw, again = tr.table.Sample, tr.twin.Sample
+	}
+	b, err := draw(ctx, req)
+	b2, err2 := again(ctx, req)
+	tr.same(b, b2, err, err2)
+	tr.must(err)
+	if problem := tr.model.followPrompts(b, req, c); problem != "" {
+		tr.t.Fatalf("%s: %+v got %+v", problem, req, b)
+	}
+	if used {
+		tr.model.acknowledge(b.ID)
+	}
+}
+
+// followPrompts checks a draw by prompt and takes it: of each prompt by the definition, looking at the whole shard.
+func (m *model) followPrompts(b *rollout.Batch, req rollout.Request, c choice) string {
+	if len(b.PromptCounts) != len(req.Prompts) || b.LogWeightScale != 0 || b.Shard != req.Shard {
+		return "a batch is not of its request"
+	}
+	var drawn []*modelUnit
+	for i, draws := range b.ByPrompt() {
+		left := slices.DeleteFunc(m.eligible(req.Shard), func(u *modelUnit) bool {
+			it := u.items[0]
+			return it.r.PromptID != req.Prompts[i] || !c.holds(m, u, it)
+		})
+		if c.score != nil {
+			slices.SortFunc(left, func(a, b *modelUnit) int {
+				return cmp.Or(cmp.Compare(c.score(m, b, b.items[0]), c.score(m, a, a.items[0])),
+					cmp.Compare(b.items[0].id, a.items[0].id))
+			})
+		}
+		if want := min(req.PerPrompt, len(left)); len(draws) != want {
+			return fmt.Sprintf("%s got %d, by definition %d", req.Prompts[i], len(draws), want)
+		}
+		for _, d := range draws {
+			u, chance := m.unitOf(d.ID), 1.0
+			at := slices.Index(left, u)
+			if at < 0 || c.score != nil && at != 0 {
+				return fmt.Sprintf("%d is not the next to draw", d.ID)
+			}
+			if c.score == nil {
+				chance = 1 / float64(len(left))
+			}
+			if problem := m.checkDraw(d, u, 0, false, chance); problem != "" || d.Weight != 1 {
+				return problem + fmt.Sprintf(" with weight %v", d.Weight)
+			}
+			left = slices.Delete(left, at, at+1)
+			drawn = append(drawn, u)
+		}
+	}
+	for _, u := range drawn {
+		u.leased++
+		u.inEpoch = true
+		u.replays++
+	}
+	m.drawn += uint64(len(b.Draws))
+	m.leases = append(m.leases, &modelLease{b, drawn, 0})
+	return ""
+}
+
 // tick lets every lease expire.
 func (tr *trial) tick() {
 	tr.clock.now = tr.clock.now.Add(10 * time.Second)
@@ -1215,6 +1321,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 }
 
 func runTrials(t *testing.T, o Options, seeds uint64) {
+	o.PromptIndex = !o.Sampler.Consumes() && o.Unit != UnitGroup
 	name := fmt.Sprintf("%s/capacity=%d,bytes=%d,staleness=%d,uses=%d,shards=%d,%s%s", o.Sampler, o.Capacity,
 		o.CapacityBytes, o.MaxStaleness, o.MaxUses, o.Shards, o.Retention, o.Unit)
 	if o.Sampler == Prioritized {

@@ -44,6 +44,9 @@ type Options struct {
 
 	// what is drawn
 	Sampler Sampler `json:"sampler,omitempty" default:"distinct"`
+	// keep an index of rollouts by prompt, for draws by prompt, in at most 16 bytes a rollout; not with unit group or a
+	// queue
+	PromptIndex bool `json:"prompt_index,omitempty" default:"off"`
 	// rollouts a shard must hold before it is sampled
 	MinSize int `json:"min_size,omitempty" default:"what the batch needs; 1 with replacement" range:"[0, inf)"`
 	// what a draw falls on
@@ -396,6 +399,8 @@ func (o Options) Validate() error {
 	check("", o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses,
 		"0 or 1 with sampler %s, which gives each rollout once", o.Sampler)
 	check("capacity shards", o.MinSize <= share, "min_size", o.MinSize, "0 to %d, the capacity of a shard", share)
+	check("sampler unit", !o.PromptIndex || !o.Sampler.Consumes() && o.Unit != UnitGroup, "prompt_index", o.PromptIndex,
+		"false with unit group and with samplers lifo and fifo, which decide themselves what is drawn together")
 	check("retention", o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with "+
 		"retention %s, which keeps rollouts by their own reward", o.Retention)
 	check("capacity shards", o.GroupSize <= share, "group_size", o.GroupSize,
@@ -462,9 +467,9 @@ func (o *Options) BetaAt(v rollout.Version) float64 {
 }
 
 // identity is what a table must share with the snapshot or the journal it is restored from, as JSON: everything that
-// changes what the same operations do. Lease time, vocabulary and token limit may differ.
+// changes what the same operations do. Lease time, vocabulary, token limit and the index by prompt may differ.
 func (o Options) identity() string {
-	o.LeaseSeconds, o.Vocab, o.MaxTokens = 0, 0, 0
+	o.LeaseSeconds, o.Vocab, o.MaxTokens, o.PromptIndex = 0, 0, 0, false
 	if o.StepReturns == 0 {
 		o.StepDiscount = 0
 	}

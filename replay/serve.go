@@ -66,13 +66,13 @@ func (v ServiceView) Repeats(req rollout.Request) bool {
 
 // Lease is [Table.Lease]. A batch that was acknowledged before has Repeated set, and is not on lease.
 func (v ServiceView) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	s, err := v.table.shardOfRequest(ctx, req)
+	s, r, err := v.table.shardOfRequest(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b, leased, err := s.lease(req)
+	b, leased, err := s.lease(r)
 	if err == nil && !leased {
 		repeated := *b
 		repeated.Repeated = true

@@ -25,6 +25,7 @@ type shard struct {
 	retention   *retention   // nil for a queue
 	ages        *ages        // nil if MaxStaleness is not bounded
 	index       index
+	prompts     *promptIndex // nil if it is off
 	units       units
 	fresh       freshQueue // empty for a queue, where all is fresh
 
@@ -38,8 +39,9 @@ type shard struct {
 	changes  *changeLog // since the last cut; nil if nothing tracks the table
 
 	evictCapacity, evictStaleness func(s int32)
-	drawn                         []int32 // slots of the batch being drawn
-	mates                         []int32 // slots of the group being evicted
+	drawn                         []int32     // slots of the batch being drawn
+	candidates                    []candidate // of the prompt being drawn from
+	mates                         []int32     // slots of the group being evicted
 }
 
 // A shard remembers the last acknowledged batches by request id: rememberedAlways of them, and up to remembered while
@@ -80,6 +82,9 @@ func newShard(o Options, number int) *shard {
 	s.sampler = newSampler(&s.options, &s.store)
 	s.prioritized, _ = s.sampler.(*prioritized)
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
+	if o.PromptIndex {
+		s.prompts = newPromptIndex(&s.store)
+	}
 	s.answered = newAnswers[*rollout.Batch](remembered)
 	s.consumed = newConsumed(o.Shards)
 	s.answered.bound = rememberedBatches(o)
@@ -166,6 +171,9 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 		s.ages.add(slot)
 	}
 	s.index.add(slot)
+	if s.prompts != nil {
+		s.prompts.add(slot)
+	}
 	s.present++
 	s.bytes += it.Bytes
 	s.remaining += int64(s.maxUses)
@@ -202,6 +210,9 @@ func (s *shard) evictOne(slot int32, why cause) {
 		s.ages.remove(slot)
 	}
 	s.index.remove(slot)
+	if s.prompts != nil {
+		s.prompts.remove(slot)
+	}
 	s.present--
 	s.bytes -= it.Bytes
 	if s.maxUses > 0 {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -82,48 +83,72 @@ func (t *Table) Options() Options { return t.options.WithDefaults() } // a copy 
 // handed out as fresh than Request.Fresh, fewer drawable than Size (none, with samplers uniform and prioritized), or
 // fewer draws than max_uses still allows. A repeated request id gets the same batch, counted once, while the shard
 // remembers it: its last 8, and up to 256 within 128 MiB or an eighth of capacity_bytes for all shards.
+//
+// A request that names prompts gets what the shard has of them, min_size or not, and is never starved. It needs the
+// option prompt_index. It costs O(1) for each rollout of these prompts and each operator of its expressions, O(L) where
+// they measure the tokens (mean_logprob, length), and with an order a sort of each prompt's.
 func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	s, err := t.shardOfRequest(ctx, req)
+	s, r, err := t.shardOfRequest(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sample(req)
+	return s.sample(r)
 }
 
 // Lease draws a batch that [Table.Acknowledge] turns into uses. Until then its draws count against max_uses; released,
 // or not settled within lease_seconds, they go back uncounted, and a queue delivers them again. Errors and repeated
 // request ids are as with [Table.Sample]; a batch that went back is forgotten, and its request draws a new one.
 func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	s, err := t.shardOfRequest(ctx, req)
+	s, r, err := t.shardOfRequest(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b, _, err := s.lease(req)
+	b, _, err := s.lease(r)
 	if err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-func (t *Table) shardOfRequest(ctx context.Context, req rollout.Request) (*lockedShard, error) {
+// request is a request with its expressions parsed.
+type request struct {
+	rollout.Request
+	where, order *formula.Formula // nil: not given
+}
+
+func (t *Table) shardOfRequest(ctx context.Context, asked rollout.Request) (*lockedShard, request, error) {
+	req := request{Request: asked}
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, req, err
 	}
-	if req.Size < 1 {
-		return nil, fmt.Errorf("size is %d: ask for at least 1 rollout: %w", req.Size, rollout.ErrInvalid)
-	}
-	if req.Fresh < 0 || req.Fresh > req.Size {
-		return nil, fmt.Errorf("fresh is %d: ask for 0 to size (%d) rollouts: %w", req.Fresh, req.Size,
-			rollout.ErrInvalid)
+	if err := t.checkDraw(&req); err != nil {
+		return nil, req, err
 	}
 	if req.Shard < 0 || req.Shard >= len(t.shards) {
-		return nil, fmt.Errorf("shard is %d: name one of 0 to %d: %w", req.Shard, len(t.shards)-1, rollout.ErrInvalid)
+		return nil, req, fmt.Errorf("shard is %d: name one of 0 to %d: %w", req.Shard, len(t.shards)-1,
+			rollout.ErrInvalid)
 	}
-	return t.shards[req.Shard], nil
+	return t.shards[req.Shard], req, nil
+}
+
+// checkDraw refuses a request that no shard can ever fill, and parses the expressions of a draw by prompt.
+func (t *Table) checkDraw(req *request) error {
+	switch {
+	case len(req.Prompts) > 0:
+		return t.checkPrompts(req)
+	case req.PerPrompt != 0 || req.Where != "" || req.Order != "":
+		return fmt.Errorf("per_prompt, where or order is given without prompts: name prompts, or leave them out: %w",
+			rollout.ErrInvalid)
+	case req.Size < 1:
+		return fmt.Errorf("size is %d: ask for at least 1 rollout: %w", req.Size, rollout.ErrInvalid)
+	case req.Fresh < 0 || req.Fresh > req.Size:
+		return fmt.Errorf("fresh is %d: ask for 0 to size (%d) rollouts: %w", req.Fresh, req.Size, rollout.ErrInvalid)
+	}
+	return nil
 }
 
 // Acknowledge counts the draws of leased batches as used, at the versions at which they were drawn. It settles all it

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"errors"
+	"iter"
 	"math"
 	"slices"
 )
@@ -32,7 +33,7 @@ type Draw struct {
 	Rollout     *Rollout
 	Advantage   float32
 	Probability float64 // with which this unit was drawn
-	Weight      float32 // importance weight; 1 for uniform samplers and for fresh draws
+	Weight      float32 // importance weight; 1 for uniform samplers, fresh draws and draws by prompt
 	Fresh       bool    // one of the Request.Fresh
 	Staleness   int32   // table version minus the rollout's version, >= 0
 	Uses        int32   // acknowledged uses before this draw
@@ -48,6 +49,10 @@ type Batch struct {
 	Shard   int
 	Draws   []Draw
 
+	// PromptCounts is how many of the draws each of Request.Prompts got, in the order of both; nil if the request named
+	// none. See [Batch.ByPrompt].
+	PromptCounts []int
+
 	// LogWeightScale is the logarithm of the weight (N P)^-beta by which the table divided those of the draws: the
 	// largest of the batch, or of the shard. Fresh draws are not divided. See [NormaliseWeights].
 	LogWeightScale float64
@@ -56,19 +61,32 @@ type Batch struct {
 	Repeated bool
 }
 
+// ByPrompt yields, for each of the request's prompts, its index and its draws, which may be none.
+func (b *Batch) ByPrompt() iter.Seq2[int, []Draw] {
+	return func(yield func(int, []Draw) bool) {
+		next := 0
+		for i, n := range b.PromptCounts {
+			if !yield(i, b.Draws[next:next+n]) {
+				return
+			}
+			next += n
+		}
+	}
+}
+
 // NormaliseWeights divides the importance weights of the batches of one update by the largest scale of them all, each
-// of which has its own: so the number of trainers that share the update does not change its weights. Fresh draws keep
-// theirs. Repeating it changes nothing.
+// of which has its own: so the number of trainers that share the update does not change its weights. Fresh draws and
+// draws by prompt keep theirs. Repeating it changes nothing.
 func NormaliseWeights(batches []*Batch) {
 	replayed := func(d Draw) bool { return !d.Fresh }
 	largest := math.Inf(-1)
 	for _, b := range batches {
-		if slices.ContainsFunc(b.Draws, replayed) {
+		if b.PromptCounts == nil && slices.ContainsFunc(b.Draws, replayed) {
 			largest = max(largest, b.LogWeightScale)
 		}
 	}
 	for _, b := range batches {
-		if b.LogWeightScale >= largest {
+		if b.LogWeightScale >= largest || b.PromptCounts != nil {
 			continue
 		}
 		for i := range b.Draws {
@@ -80,12 +98,31 @@ func NormaliseWeights(batches []*Batch) {
 	}
 }
 
-// Request asks a table for a batch.
+// Request asks a table for a batch: for Size rollouts that its sampler draws, or for rollouts of given prompts.
 type Request struct {
-	Size  int    // rollouts, >= 1
+	Size  int    // rollouts, >= 1; 0 with Prompts
 	Fresh int    // draws of rollouts never handed out as fresh before, oldest first; 0 <= Fresh <= Size
 	Shard int    // 0 <= Shard < shards
 	ID    string // request id; a repeated request gets the same batch; empty: no deduplication
+
+	// With Prompts the batch has up to PerPrompt rollouts of each, none twice: those for which Where is true, with the
+	// greatest Order first, of equals the newest. Without Order they are drawn at random. A prompt of which the shard
+	// holds nothing gets none: that is no error, and nothing is waited for.
+	Prompts   []string // prompt ids, none twice
+	PerPrompt int      // >= 1
+	Where     string   // a condition, such as reward >= 1 && age < 8; empty: all
+	Order     string   // a number, such as mean_logprob; see package replay/formula for both
+}
+
+// MaxRows returns the most rollouts that the batch of a request may have.
+func (r *Request) MaxRows() int {
+	if len(r.Prompts) == 0 {
+		return r.Size
+	}
+	if r.PerPrompt > math.MaxInt/len(r.Prompts) {
+		return math.MaxInt
+	}
+	return len(r.Prompts) * r.PerPrompt
 }
 
 // Feedback is what a trainer measured about one draw in the optimizer step it was drawn for. The zero value of a part

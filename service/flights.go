@@ -102,9 +102,9 @@ func (t *table) export(req *wire.SampleRequest, to *sender) error {
 	case rows < 0 || rows > maxBatchRows:
 		return wire.Errorf(wire.Invalid, "size: %d: want rows to a record batch, 1 to %d, or 0 for %d", rows,
 			maxBatchRows, defaultExportRows)
-	case req.Fresh != 0 || req.Shard != 0 || req.RequestID != "" || req.UseAtDraw:
-		return wire.Errorf(wire.Invalid,
-			"ticket: fresh, shard, request_id, use_at_draw: want none of them with export, which draws nothing")
+	case req.Fresh != 0 || req.Shard != 0 || req.RequestID != "" || req.UseAtDraw || len(req.Prompts) > 0:
+		return wire.Errorf(wire.Invalid, "ticket: fresh, shard, request_id, use_at_draw, prompts: want none of them "+
+			"with export, which draws nothing")
 	}
 	version := t.version()
 	places := t.rollouts.Inspect().Places()

@@ -302,6 +302,8 @@ func FuzzExchange(f *testing.F) {
 		`{"size":1,"acknowledge":[1]}`, `{"size":1,"release":[2]}`)...))
 	f.Add(join(exchangeMessages(f, `{"size":2,"fresh":1,"request_id":"a","use_at_draw":true}`,
 		`{"size":2,"fresh":1,"request_id":"a","use_at_draw":true}`)...))
+	f.Add(join(exchangeMessages(f, `{"prompts":["p"],"per_prompt":2,"where":"reward > 0","order":"-age"}`,
+		`{"prompts":["p","q"],"per_prompt":1,"acknowledge":[1],"timeout_ms":0}`)...))
 	served := fuzzService(f)
 	f.Fuzz(func(t *testing.T, script []byte) {
 		z := served.reset(t)

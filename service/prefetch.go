@@ -53,9 +53,10 @@ func (t *table) prefetch(ctx context.Context, r drawRequest, depth int, h *holde
 	return p
 }
 
-// serves reports whether its batches answer a request.
+// serves reports whether its batches answer a request, which has neither an id nor prompts.
 func (p *prefetcher) serves(r drawRequest, depth int) bool {
-	return p.depth == depth && p.request.Request == r.Request
+	of := &p.request
+	return p.depth == depth && of.Size == r.Size && of.Fresh == r.Fresh && of.Shard == r.Shard
 }
 
 func (p *prefetcher) run(ctx context.Context) {

@@ -132,7 +132,7 @@ func (t *table) sendBatch(ctx context.Context, r drawRequest, p *packedBatch, to
 	if err == nil {
 		metadata, err = encodeJSON(wire.BatchInfo{
 			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws),
-			LogWeightScale: p.batch.LogWeightScale, Repeated: p.batch.Repeated, Present: t.present(),
+			PromptCounts: p.batch.PromptCounts, LogWeightScale: p.batch.LogWeightScale, Repeated: p.batch.Repeated, Present: t.present(),
 		})
 	}
 	if err != nil {
@@ -298,7 +298,7 @@ func (x *sampleStream) serve(req *wire.SampleRequest, began time.Time) error {
 		return err
 	}
 	t := x.table
-	if req.Size == 0 && (req.Acknowledge != nil || req.Release != nil) { // the request only settles
+	if req.OnlySettles() {
 		if err := t.flushConsumed(x.ctx); err != nil {
 			return err
 		}
@@ -362,8 +362,9 @@ func (x *sampleStream) next(r drawRequest, req *wire.SampleRequest) (*packedBatc
 	if req.PrefetchSlack < 0 {
 		return nil, wire.Errorf(wire.Invalid, "prefetch_slack: %d: want versions, 0 or more", req.PrefetchSlack)
 	}
-	// A batch that is used at draw, or that has a request id, cannot be drawn before its request comes.
-	if depth == 0 || r.useAtDraw || r.ID != "" {
+	// A batch that is used at draw, or that has a request id, cannot be drawn before its request comes. The prompts of
+	// the next request are others.
+	if depth == 0 || r.useAtDraw || r.ID != "" || len(r.Prompts) > 0 {
 		x.stopPrefetch()
 		return x.table.drawAndPack(x.ctx, r, x.holder, x.to.schema)
 	}
@@ -399,6 +400,7 @@ const maxBatchRows = 1 << 20
 // drawRequest is a validated request for a batch.
 type drawRequest struct {
 	rollout.Request
+	rows      int // the most it gets
 	timeout   time.Duration
 	useAtDraw bool
 }
@@ -406,8 +408,10 @@ type drawRequest struct {
 // newDrawRequest validates a holder's request against the table. Its id is the caller's own: under another's id nobody
 // gets, or takes over, the batch of that caller.
 func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, error) {
-	d := drawRequest{Request: rollout.Request{Size: r.Size, Fresh: r.Fresh, Shard: r.Shard, ID: r.RequestID},
-		useAtDraw: r.UseAtDraw}
+	d := drawRequest{Request: r.Draw(), rows: r.Size, useAtDraw: r.UseAtDraw}
+	if len(r.Prompts) > 0 {
+		d.rows = min(d.MaxRows(), t.Capacity/t.Shards) // none comes twice
+	}
 	err := checkID("request_id", r.RequestID)
 	if err != nil {
 		return d, err
@@ -418,12 +422,19 @@ func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, e
 	switch d.timeout, err = timeoutOf(r.TimeoutMS); {
 	case err != nil:
 		return d, err
+	case r.Shard < 0 || r.Shard >= t.Shards:
+		return d, wire.Errorf(wire.Invalid, "shard: %d: want 0 to %d", r.Shard, t.Shards-1)
+	case len(r.Prompts) > 0 && r.PerPrompt < 1:
+		return d, wire.Errorf(wire.Invalid, "per_prompt: %d: want 1 or more rollouts of each prompt", r.PerPrompt)
+	case len(r.Prompts) > 0 && d.rows > maxBatchRows:
+		return d, wire.Errorf(wire.Invalid, "prompts: %d with per_prompt %d: want at most %d rollouts of all prompts",
+			len(r.Prompts), r.PerPrompt, maxBatchRows)
+	case len(r.Prompts) > 0: // the table checks them
+		return d, nil
 	case r.Size < 1 || r.Size > maxBatchRows:
 		return d, wire.Errorf(wire.Invalid, "size: %d: want 1 to %d rollouts", r.Size, maxBatchRows)
 	case r.Fresh < 0 || r.Fresh > r.Size:
 		return d, wire.Errorf(wire.Invalid, "fresh: %d: want 0 to size, %d", r.Fresh, r.Size)
-	case r.Shard < 0 || r.Shard >= t.Shards:
-		return d, wire.Errorf(wire.Invalid, "shard: %d: want 0 to %d", r.Shard, t.Shards-1)
 	}
 	return d, nil
 }
@@ -439,7 +450,7 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
 			if b, err = t.tryDraw(ctx, r, h); errors.Is(err, rollout.ErrStarved) {
-				err = t.neverFilled(r.Size, err)
+				err = t.neverFilled(r.rows, err)
 			}
 			return err
 		})
@@ -470,7 +481,7 @@ func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollo
 	if t.limiter == nil || t.rollouts.ServiceView().Repeats(r.Request) {
 		return t.leaseOrUse(ctx, r, h)
 	}
-	starved, err := t.limiter.Sample(r.Size, t.rollouts.ServiceView().Flow, func() (err error) {
+	starved, err := t.limiter.Sample(r.rows, t.rollouts.ServiceView().Flow, func() (err error) {
 		b, err = t.leaseOrUse(ctx, r, h)
 		return err
 	})
@@ -481,7 +492,7 @@ func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollo
 }
 
 func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*rollout.Batch, error) {
-	release, err := t.reserveLease(ctx, r.Size)
+	release, err := t.reserveLease(ctx, r.rows)
 	if err != nil {
 		return nil, err
 	}

@@ -110,6 +110,8 @@ func TestAGetAsksForColumnsByName(t *testing.T) {
 func TestASampleIsRefusedWithTheReason(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Shards: 2}})
+	v.create(wire.Table{Name: "i", Options: replay.Options{PromptIndex: true}})
+	v.create(wire.Table{Name: "wide", Options: replay.Options{PromptIndex: true, Capacity: 4 << 20}})
 	for _, c := range []struct {
 		ticket string
 		code   wire.Code
@@ -129,6 +131,21 @@ func TestASampleIsRefusedWithTheReason(t *testing.T) {
 		{`{"table":"a","size":1,"timeout_ms":20}`, wire.Starved, "shard 0"},
 		{`{"table":"a","size":-1,"export":true}`, wire.Invalid, "size: -1"},
 		{`{"table":"a","export":true,"fresh":1}`, wire.Invalid, "export"},
+		{`{"table":"a","export":true,"prompts":["p"]}`, wire.Invalid, "export"},
+		{`{"table":"a","prompts":["p"],"per_prompt":1}`, wire.Invalid, "set the option prompt_index"},
+		{`{"table":"i","prompts":["p"]}`, wire.Invalid, "per_prompt: 0"},
+		{`{"table":"i","prompts":["p"],"per_prompt":-9000000000}`, wire.Invalid, "per_prompt: -9000000000"},
+		{`{"table":"i","prompts":["p"],"per_prompt":1,"size":2}`, wire.Invalid, "size is 2"},
+		{`{"table":"i","prompts":["p","p"],"per_prompt":1}`, wire.Invalid, `"p" is named twice`},
+		{`{"table":"i","prompts":["p"],"per_prompt":1,"shard":2}`, wire.Invalid, "shard: 2"},
+		{`{"table":"i","prompts":["p"],"per_prompt":1,"where":"rewrad>0"}`, wire.Invalid, "there is no column rewrad: " +
+			"use reward"},
+		{`{"table":"i","prompts":["p"],"per_prompt":1,"order":"reward>0"}`, wire.Invalid, "must be a number"},
+		{`{"table":"i","prompts":["p"],"per_prompt":1,"where":"any(1..9999999, # > age)"}`, wire.Invalid, "there is no " +
+			"function any"},
+		{`{"table":"i","size":1,"where":"age>0"}`, wire.Invalid, "without prompts"},
+		{`{"table":"wide","prompts":["p","q"],"per_prompt":1000000}`, wire.Invalid, "prompts: 2 with per_prompt 1000000: " +
+			"want at most 1048576"},
 	} {
 		stream, err := v.client.DoGet(v.ctx, &flight.Ticket{Ticket: []byte(c.ticket)})
 		if err == nil {
@@ -136,6 +153,40 @@ func TestASampleIsRefusedWithTheReason(t *testing.T) {
 		}
 		checkRefusal(t, wire.FromGRPC(err), c.code, c.want)
 	}
+}
+
+func TestADrawByPromptGetsWhatThereIsAtOnce(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Options: replay.Options{PromptIndex: true, MinSize: 64}})
+	for _, prompt := range []string{"one", "two", "one"} {
+		g := group(3, 0)
+		for i, r := range g.Rollouts {
+			r.PromptID, r.Reward = prompt, float32(i)
+		}
+		v.fill("a", g)
+	}
+	b, err := v.get(wire.SampleRequest{Table: "a", Prompts: []string{"two", "nobody's", "one"}, PerPrompt: 3,
+		Where: "reward > 0", Order: "reward"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []rollout.ID
+	for _, d := range b.draws {
+		ids = append(ids, d.ID)
+	}
+	if !slices.Equal(ids, []rollout.ID{6, 5, 9, 3, 8}) || !slices.Equal(b.PromptCounts, []int{2, 0, 3}) {
+		t.Errorf("got %v, by prompt %v", ids, b.PromptCounts)
+	}
+	// An empty batch is a batch: it travels, and is settled.
+	x := v.exchanger(v.client, "a")
+	none := v.mustSample(x, wire.SampleRequest{Prompts: []string{"nobody's"}, PerPrompt: 2})
+	if none.Batch == 0 || none.Rows != 0 || !slices.Equal(none.PromptCounts, []int{0}) {
+		t.Errorf("of a prompt of nobody: %+v", none.BatchInfo)
+	}
+	// A stream's next request settles the batch before, though it has no size.
+	v.mustSample(x, wire.SampleRequest{Prompts: []string{"two"}, PerPrompt: 2})
+	v.mustSample(x, wire.SampleRequest{Prompts: []string{"one"}, PerPrompt: 2, Acknowledge: []uint64{}})
+	v.awaitCounts("a", 9, 5, 0)
 }
 
 func TestAnExportHoldsTheWholeTableInOrderOfIds(t *testing.T) {
@@ -244,7 +295,7 @@ func (v *served) mustSample(x *exchanger, req wire.SampleRequest) batch {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	if len(b.draws) != req.Size {
+	if len(b.draws) != req.Size && len(req.Prompts) == 0 {
 		v.t.Fatalf("asked for %d, got %d", req.Size, len(b.draws))
 	}
 	return b

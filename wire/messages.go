@@ -38,9 +38,17 @@ type InsertAnswer struct {
 // whose descriptor's path names the table.
 type SampleRequest struct {
 	Table string `json:"table,omitempty"` // DoGet only
-	Size  int    `json:"size"`            // rollouts
+	Size  int    `json:"size"`            // rollouts; 0 with prompts
 	Fresh int    `json:"fresh,omitempty"` // of them, never handed out as fresh before
 	Shard int    `json:"shard,omitempty"`
+
+	// Instead of a size, up to PerPrompt rollouts of each of Prompts, none of which is named twice; see rollout.Request.
+	// The answer comes at once, with what there is. It is never prefetched.
+	Prompts   []string `json:"prompts,omitempty"`
+	PerPrompt int      `json:"per_prompt,omitempty"`
+	Where     string   `json:"where,omitempty"` // a condition, such as reward >= 1 && age < 8
+	Order     string   `json:"order,omitempty"` // a number, the greatest first; none: at random
+
 	// a repeated request gets the same batch; no_lease if that was acknowledged and its rollouts have left the queue
 	RequestID string `json:"request_id,omitempty"`
 
@@ -68,12 +76,32 @@ type SampleRequest struct {
 	Release     []uint64 `json:"release,omitzero"` // batches of this stream to return unused
 }
 
+// Draw returns what the request asks a table for.
+func (r *SampleRequest) Draw() rollout.Request {
+	return rollout.Request{Size: r.Size, Fresh: r.Fresh, Shard: r.Shard, ID: r.RequestID, Prompts: r.Prompts,
+		PerPrompt: r.PerPrompt, Where: r.Where, Order: r.Order}
+}
+
+// Single returns the request of one draw, after which none is prefetched.
+func Single(draw rollout.Request) SampleRequest {
+	none := 0
+	return SampleRequest{Size: draw.Size, Fresh: draw.Fresh, Shard: draw.Shard, RequestID: draw.ID,
+		Prompts: draw.Prompts, PerPrompt: draw.PerPrompt, Where: draw.Where, Order: draw.Order, Prefetch: &none}
+}
+
+// OnlySettles reports whether the request asks for nothing but the end of leases.
+func (r *SampleRequest) OnlySettles() bool {
+	return r.Size == 0 && len(r.Prompts) == 0 && (r.Acknowledge != nil || r.Release != nil)
+}
+
 // BatchInfo is the app_metadata of each batch. A message with Error has no batch; the stream goes on after it.
 type BatchInfo struct {
 	Batch   uint64 `json:"batch,omitempty"` // its id
 	Version int32  `json:"version"`         // of the table at the draw
 	Shard   int    `json:"shard,omitempty"`
 	Rows    int    `json:"rows"` // rollouts
+	// of a draw by prompt, how many of the rows each prompt got, in the order of both
+	PromptCounts []int `json:"prompt_counts,omitempty"`
 	// logarithm of what the importance weights were divided by; see rollout.Batch
 	LogWeightScale float64 `json:"log_weight_scale,omitempty"`
 	// Repeated: the batch was acknowledged before, and this answers a repeated request id: nothing is on lease

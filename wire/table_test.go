@@ -19,7 +19,8 @@ import (
 // The two tables together have every key: prioritized excludes positive_share.
 func everyKey() [2]Table {
 	return [2]Table{prioritizedKeys(), {Name: "lab", Options: replay.Options{
-		Retention: replay.KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.25}}}
+		Retention: replay.KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.25,
+		PromptIndex: true}}}
 }
 
 func prioritizedKeys() Table {

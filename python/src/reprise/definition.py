@@ -94,6 +94,7 @@ class Definition(Options):
     max_staleness: int | None = None
     max_uses: int | None = None
     sampler: Sampler | None = None
+    prompt_index: bool | None = None
     min_size: int | None = None
     unit: Unit | None = None
     group_size: int | None = None
@@ -147,6 +148,9 @@ class Keys(TypedDict, total=False):
     """Evict a rollout after this many uses; a queue always gives each once [no limit]."""
     sampler: Sampler
     """What is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized [distinct]."""
+    prompt_index: bool
+    """Keep an index of rollouts by prompt, for draws by prompt, in at most 16 bytes a rollout; not with unit group or a
+    queue [off]."""
     min_size: int
     """Rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]."""
     unit: Unit
@@ -239,6 +243,8 @@ class Creator(Generic[Made]):
             max_uses: evict a rollout after this many uses; a queue always gives each once [no limit]
             sampler: what is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized
                 [distinct]
+            prompt_index: keep an index of rollouts by prompt, for draws by prompt, in at most 16 bytes a rollout;
+                not with unit group or a queue [off]
             min_size: rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]
             unit: what a draw falls on: rollout, step or group [rollout]
             group_size: rollouts in every group; insertions with other groups are refused; unit group needs it
