@@ -85,7 +85,7 @@ func TestNodesLetOnlyOneAnotherIn(t *testing.T) {
 			t.Fatal(errs[i])
 		case i < 3:
 			addresses = append(addresses, s.Addresses.GRPC)
-		case !errors.Is(errs[i], context.DeadlineExceeded) || !strings.Contains(errs[i].Error(), "want 2 nodes up at"):
+		case !errors.Is(errs[i], context.DeadlineExceeded) || !strings.Contains(errs[i].Error(), "want 2 nodes up"):
 			t.Errorf("node %d was let in: %v", i, errs[i])
 		}
 	}
