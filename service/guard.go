@@ -2,12 +2,12 @@ package service
 
 import (
 	"context"
-	"runtime/debug"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reprise-rl/reprise/internal/faults"
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -39,14 +39,12 @@ func (s *Service) guard(
 }
 
 // recovered runs a part of a call. A panic of it becomes an error, so that it ends the call and not the process.
-func (s *Service) recovered(part string, run func() error) (err error) {
-	defer func() {
-		if found := recover(); found != nil {
-			s.panics.Add(1)
-			s.log.Error("a call panicked", "part", part, "panic", found, "stack", string(debug.Stack()))
-			err = wire.Errorf(wire.Failed, "%s: a fault in the service ended this call: its log says which; report it",
-				part)
-		}
-	}()
-	return run()
+func (s *Service) recovered(part string, run func() error) error {
+	err := faults.Recovered(part, run)
+	if fault, ok := err.(*faults.Error); ok { //nolint:errorlint // one within is a journal's, and is known
+		s.panics.Add(1)
+		s.log.Error("a call panicked", "part", part, "panic", fault.Found, "stack", string(fault.Stack))
+		err = wire.Errorf(wire.Failed, "%s: a fault in the service ended this call: its log says which; report it", part)
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -40,8 +41,7 @@ func wantFault(t *testing.T, what string, err error) {
 	}
 }
 
-// A panic under a table's locks ends the call. The table, the other calls and the stop go on. There is no journal: what
-// it does in goroutines of its own still ends the process.
+// A panic under a table's locks ends the call. The table, the other calls and the stop go on.
 func TestAttackAPanicEndsTheCallAndNotTheProcess(t *testing.T) {
 	var f faulty
 	v := serve(t, Options{Clock: f.now, Access: &f, Tables: []wire.Table{queueOf(16)}})
@@ -176,4 +176,40 @@ func TestAttackACheckpointEndsWithItsCall(t *testing.T) {
 	if _, err := v.service.restore(t.Context(), q, save); err != nil {
 		t.Errorf("the checkpoint before: %v", err)
 	}
+}
+
+// A panic in the journal of one table ends that table's insertions, and is named; other tables go on.
+func TestAPanicInAJournalStopsItsTableAlone(t *testing.T) {
+	var armed atomic.Bool
+	files := &disktest.Simulated{OnSync: func(path string) {
+		if armed.Load() && strings.Contains(path, "bad") {
+			panic("a defect")
+		}
+	}}
+	v := serve(t, Options{Data: t.TempDir(), Disk: files, Tables: []wire.Table{{Name: "bad"}, {Name: "good"}}})
+	v.fill("bad", alone(1, 0)...)
+	v.fill("good", alone(1, 0)...)
+	armed.Store(true)
+	for range 2 {
+		_, err := v.insert("bad", wire.InsertRequest{}, alone(1, 0)...)
+		if wire.CodeOf(err) != wire.Failed || !strings.Contains(err.Error(), "bad.journal") ||
+			!strings.Contains(err.Error(), "a fault in the program") {
+			t.Errorf("an insertion into the table whose journal panicked: %v", err)
+		}
+	}
+	v.fill("good", alone(1, 0)...)
+	o := v.service.Observe()
+	if o.Err == nil || !strings.Contains(o.Err.Error(), `table "bad": journal: `) || o.Panics != 0 {
+		t.Errorf("the service says %v, and %d panics of calls", o.Err, o.Panics)
+	}
+	for _, table := range o.Tables {
+		if stopped := table.Journal.Err != nil; stopped != (table.Name == "bad") {
+			t.Errorf("table %s: its journal stopped: %v", table.Name, table.Journal.Err)
+		}
+	}
+	v.ended = true
+	if _, err := v.service.Stop(v.ctx); err == nil || strings.Contains(err.Error(), "good.journal") {
+		t.Errorf("the stop: %v: want the error of the journal of bad", err)
+	}
+	v.grpc.Stop()
 }

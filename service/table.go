@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/faults"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
@@ -235,7 +236,7 @@ func (s *Service) scrubJournals() {
 			if t.journal == nil || s.options.Cluster != nil || time.Since(t.journal.Stats().Verified) < s.options.ScrubInterval {
 				continue
 			}
-			err := t.journal.Scrub(ctx, scrubRate)
+			err := faults.Recovered("scrubbing", func() error { return t.journal.Scrub(ctx, scrubRate) })
 			if err != nil && ctx.Err() == nil && !errors.Is(err, journal.ErrClosed) {
 				s.log.Warn("reading a journal through", "table", t.Name, "error", err)
 			}

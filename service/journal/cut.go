@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/reprise-rl/reprise/internal/faults"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/journal/segments"
@@ -242,30 +243,36 @@ func encodeRollouts(a *arena, all []replay.Stored, experts bool) (list []message
 		p := &a.packers[i]
 		*p = packer{memory: slices.Grow(p.memory[:0], total/workers+total/8+messageHeader)} // seldom more
 	}
-	errs := make([]error, workers)
-	sideBySide(workers, len(all), func(worker, i int) {
-		errs[worker] = errors.Join(errs[worker], a.packers[worker].addRollout(&all[i], experts))
+	err = sideBySide("encoding rollouts", workers, len(all), func(worker, i int) error {
+		return a.packers[worker].addRollout(&all[i], experts)
 	})
 	for i := range workers {
 		list = append(list, a.packers[i].messages()...)
 	}
-	return list, errors.Join(errs...)
+	return list, err
 }
 
-// sideBySide calls do for each i below n, in several goroutines.
-func sideBySide(workers, n int, do func(worker, i int)) {
+// sideBySide calls do for each i below n, in several goroutines, and returns all errors and panics.
+func sideBySide(part string, workers, n int, do func(worker, i int) error) error {
 	var next atomic.Int64
+	errs := make([]error, workers)
 	work := func(worker int) {
-		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-			do(worker, i)
-		}
+		errs[worker] = faults.Recovered(part, func() (err error) {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				err = errors.Join(err, do(worker, i))
+			}
+			return err
+		})
 	}
 	var wg sync.WaitGroup
 	for worker := 1; worker < workers; worker++ {
 		wg.Go(func() { work(worker) })
 	}
-	work(0)
+	if workers > 0 {
+		work(0)
+	}
 	wg.Wait()
+	return errors.Join(errs...)
 }
 
 func (p *packer) addRollout(k *replay.Stored, experts bool) (err error) {

@@ -44,9 +44,13 @@ func newFold(keep bool) *fold {
 // add goes on with the next messages.
 func (f *fold) add(messages []Message) error {
 	pieces, errs := make([]piece, len(messages)), make([]error, len(messages))
-	sideBySide(min(runtime.GOMAXPROCS(0), len(messages)), len(messages), func(_, i int) {
+	err := sideBySide("decoding messages", min(runtime.GOMAXPROCS(0), len(messages)), len(messages), func(_, i int) error {
 		pieces[i], errs[i] = decodePiece(messages[i], f.keep)
+		return nil
 	})
+	if err != nil {
+		return err
+	}
 	for i := range pieces {
 		err := errs[i]
 		if err == nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/faults"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -224,10 +225,13 @@ func (j *Journal) cutLoop() {
 			r.finish(j.Full())
 			continue
 		}
-		b, err := j.cut(r)
-		if err == nil && (timed || last || b.sync) {
-			err = j.saveBlobs(b)
-		}
+		var b *batch
+		err := j.recovered("cutting the table", func() (err error) {
+			if b, err = j.cut(r); err == nil && (timed || last || b.sync) {
+				err = j.saveBlobs(b)
+			}
+			return err
+		})
 		if err != nil {
 			j.fail(err)
 			r.finish(err)
@@ -246,6 +250,17 @@ func (j *Journal) cutLoop() {
 			return
 		}
 	}
+}
+
+// recovered runs a part of the journal. A panic of it becomes an error that stops this journal, and not the process.
+func (j *Journal) recovered(part string, run func() error) error {
+	err := faults.Recovered(part, run)
+	if fault := new(faults.Error); errors.As(err, &fault) {
+		j.options.Logger.Error("a journal panicked", "path", j.options.Path, "part", fault.Part, "panic", fault.Found,
+			"stack", string(fault.Stack))
+		return fmt.Errorf("the journal %s: %w", j.options.Path, err)
+	}
+	return err
 }
 
 // cut takes a cut and encodes it.
@@ -355,11 +370,15 @@ func (j *Journal) writeLoop() {
 			batches = append(batches, j.queue.take(false)...)
 		}
 		began := time.Now()
-		wrote, err := j.write(batches)
-		if errors.Is(err, ErrNoSpace) && j.options.NoSpace != nil {
-			j.options.NoSpace(err)
+		wrote := false
+		err := j.recovered("writing", func() (err error) {
 			wrote, err = j.write(batches)
-		}
+			if errors.Is(err, ErrNoSpace) && j.options.NoSpace != nil {
+				j.options.NoSpace(err)
+				wrote, err = j.write(batches)
+			}
+			return err
+		})
 		if errors.Is(err, ErrNoSpace) {
 			j.setFull(err)
 			if held := j.queue.hold(batches, max(9*time.Since(began), minPause)); held != nil {
@@ -424,11 +443,16 @@ func (j *Journal) settleLoop() {
 		j.mu.Lock()
 		onDisk := j.written
 		j.mu.Unlock()
-		if err := j.log.Sync(); err != nil {
+		err := j.recovered("syncing", func() error {
+			if err := j.log.Sync(); err != nil {
+				return err
+			}
+			onDisk()
+			return nil
+		})
+		if err != nil {
 			j.fail(fmt.Errorf("syncing the journal %s: %w", j.options.Path, err))
-			continue
 		}
-		onDisk()
 	}
 }
 

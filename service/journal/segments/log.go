@@ -296,6 +296,12 @@ func (l *Log) Append(messages [][]byte, sync bool) (last uint64, err error) {
 	if l.failed != nil {
 		return 0, l.failed
 	}
+	defer func() {
+		if found := recover(); found != nil { // nobody knows what of it was written
+			l.failed = cmp.Or(l.failed, errPanicked)
+			panic(found)
+		}
+	}()
 	before, count, bytes := l.frontier, len(l.segments), int64(0)
 	if count > 0 {
 		bytes = l.segments[count-1].bytes
@@ -455,6 +461,9 @@ func (l *Log) cutOff(count int, size int64) error {
 // errSync marks the error of a sync.
 var errSync = errors.New("sync")
 
+// errPanicked is why nothing is appended after a panic.
+var errPanicked = errors.New("an earlier write to the log panicked")
+
 // flush brings all frames to the disk. The caller holds mu, which flush releases while it syncs.
 func (l *Log) flush() error {
 	upTo, said := l.last, l.said
@@ -470,8 +479,10 @@ func (l *Log) flush() error {
 	newest := dirty[len(dirty)-1]
 	named := l.named == newest
 	l.mu.Unlock()
-	err := l.syncFiles(dirty, named)
-	l.mu.Lock()
+	err := func() error {
+		defer l.mu.Lock() // also after a panic, for whoever holds it
+		return l.syncFiles(dirty, named)
+	}()
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSync, err)
 	}

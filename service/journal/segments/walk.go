@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/faults"
 )
 
 // frame is a frame of a segment that was read.
@@ -172,22 +173,27 @@ func (l *Log) eachBlock(visit func(*block) error) (err error) {
 			return false
 		}
 	}
-	go func() {
-		defer close(blocks)
+	read := func() error {
 		for i := range l.segments {
 			r, err := l.begin(l.segments[i].number, -1)
 			if err != nil {
-				send(&block{err: err})
-				return
+				return err
 			}
 			for more := true; more; {
 				b := r.next(<-free)
 				b.segment, more = i, !b.last
 				if !send(b) {
 					r.file.Close() //nolint:errcheck // it was only read, and may be closed already
-					return
+					return nil
 				}
 			}
+		}
+		return nil
+	}
+	go func() {
+		defer close(blocks)
+		if err := faults.Recovered("reading a journal", read); err != nil {
+			send(&block{err: err})
 		}
 	}()
 	for b := range blocks {
