@@ -22,7 +22,9 @@ import (
 
 // Sample draws a batch, receives it whole, acknowledges it, and returns it once the service has answered that. If this
 // program ends before, or ctx does, the draws go back: a queue delivers its rollouts again and names them
-// (rollout.Draw.Redelivered). Nothing is returned by two calls unless it is so named, and nothing is lost.
+// (rollout.Draw.Redelivered). Nothing is returned by two calls unless it is so named, and nothing is lost before this
+// returns. What a program that crashes afterwards had not finished with is used: [Table.Lease] and [Table.Stream]
+// acknowledge when the program says so.
 //
 // Callers that may die set a request id of their own: repeated, it gets the same batch, with rollout.Batch.Repeated if
 // it had been acknowledged. The rollouts of a queue's acknowledged batch may be gone from the service: then the error

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"math"
@@ -306,6 +308,32 @@ func (v *served) awaitCounts(table string, drawn, acknowledged, returned uint64)
 	v.await("the counts are as expected", func(o TableView) bool {
 		return o.Stats.Drawn == drawn && o.Stats.Acknowledged == acknowledged && o.Stats.Returned == returned
 	})
+}
+
+// A DoGet is acknowledged once it is written out, whether or not its reader has read it; a lease is the reader's.
+func TestAReaderThatDiesLosesWhatDoGetSentAndNoLease(t *testing.T) {
+	v := serve(t, Options{Tables: []wire.Table{queueOf(16)}})
+	v.fill("q", alone(6, 0)...)
+	ticket, err := json.Marshal(wire.SampleRequest{Table: "q", Size: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, die := context.WithCancel(v.ctx)
+	reader := v.dial()
+	if _, err := reader.DoGet(ctx, &flight.Ticket{Ticket: ticket}); err != nil { // and reads nothing of it
+		t.Fatal(err)
+	}
+	v.awaitCounts("q", 2, 2, 0)
+	die()
+	x := v.exchanger(v.dial(), "q")
+	v.mustSample(x, wire.SampleRequest{Size: 2, Prefetch: count(0)})
+	v.awaitCounts("q", 4, 2, 0)
+	x.cancel()
+	v.awaitCounts("q", 4, 2, 2)
+	b, err := v.get(wire.SampleRequest{Table: "q", Size: 4})
+	if err != nil || len(b.draws) != 4 {
+		t.Errorf("the other four of six: %v", err)
+	}
 }
 
 func TestTheNextRequestAcknowledgesTheBatchBefore(t *testing.T) {

@@ -36,6 +36,11 @@ type InsertAnswer struct {
 
 // SampleRequest asks for a batch. It is the ticket of a DoGet, or the app_metadata of a message on a DoExchange stream,
 // whose descriptor's path names the table.
+//
+// The service acknowledges the batch of a DoGet once it has written it out, which is before the reader has it. If the
+// reader crashes in between, its draws count as used, and a queue has lost the rollouts. A reader that must not lose
+// any samples on a stream: a batch stays on lease there until the reader's next request acknowledges it. The clients in
+// Go and Python do so.
 type SampleRequest struct {
 	Table string `json:"table,omitempty"` // DoGet only
 	Size  int    `json:"size"`            // rollouts; 0 with prompts
@@ -60,7 +65,7 @@ type SampleRequest struct {
 	Columns []string `json:"columns,omitempty"`
 
 	// UseAtDraw counts the draws as used at once, as replay.Table.Sample does. Otherwise the batch is leased until the
-	// stream's next request, or until the DoGet has finished.
+	// stream's next request, or until the DoGet has been written out.
 	UseAtDraw bool `json:"use_at_draw,omitempty"`
 
 	// Export (DoGet only) streams the whole table by ascending id, Size rows (0: 256) to a record batch. Nothing is
