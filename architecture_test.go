@@ -367,7 +367,7 @@ func TestDocumentsNameFilesAndTestsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range append(paths, "ARCHITECTURE.md", "README.md", "CONTRIBUTING.md") {
+	for _, path := range append(paths, "ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "SECURITY.md") {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
