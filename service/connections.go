@@ -93,7 +93,7 @@ func (all *connections) makeRoom(peer string) bool {
 	number := make(map[string]int) // of connections never used, by network
 	for c := range all.open {
 		if c.account == (account{}) {
-			number[hosts.Network(c.peer)]++
+			number[c.network]++
 		}
 	}
 	var unused, idle *conn
@@ -101,9 +101,9 @@ func (all *connections) makeRoom(peer string) bool {
 	most := all.used[accountOf("", peer)] + 1
 	for c := range all.open {
 		if c.account == (account{}) {
-			n := number[hosts.Network(c.peer)]
-			if unused == nil || n > number[hosts.Network(unused.peer)] ||
-				n == number[hosts.Network(unused.peer)] && c.since.Before(unused.since) {
+			n := number[c.network]
+			if unused == nil || n > number[unused.network] ||
+				n == number[unused.network] && c.since.Before(unused.since) {
 				unused = c
 			}
 			continue
@@ -207,6 +207,7 @@ func (all *connections) add(raw net.Conn) *conn {
 	defer all.mu.Unlock()
 	all.next++
 	c.peer = raw.RemoteAddr().String()
+	c.network = hosts.Network(c.peer)
 	if raw.RemoteAddr().Network() == "unix" {
 		c.peer = fmt.Sprintf("unix %d", all.next)
 	}
@@ -230,7 +231,7 @@ func (all *connections) view() []Connection {
 type conn struct {
 	net.Conn
 	all            *connections
-	peer           string
+	peer, network  string
 	since          time.Time
 	received, sent atomic.Uint64
 	ended          chan struct{}
