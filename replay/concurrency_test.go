@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -22,7 +23,7 @@ import (
 func TestConcurrentUseKeepsTheBooks(t *testing.T) {
 	for _, o := range []Options{
 		{Capacity: 64, Shards: 2, Sampler: FIFO},
-		{Capacity: 64, Shards: 2, Sampler: Distinct, MaxStaleness: 3, MaxUses: 4},
+		{Capacity: 64, Shards: 2, Sampler: Distinct, MaxStaleness: 3, MaxUses: 4, PromptIndex: true},
 		{Capacity: 64, Shards: 2, Sampler: Epoch, Retention: KeepPositive, PositiveFraction: 0.25},
 	} {
 		t.Run(string(o.Sampler), func(t *testing.T) {
@@ -83,6 +84,10 @@ func train(t *testing.T, table *Table, shard int, room chan<- struct{}, stop <-c
 			runtime.Gosched()
 		}
 		req := rollout.Request{Size: 4, Shard: shard}
+		if table.options.PromptIndex && n%5 < 2 {
+			req = rollout.Request{Prompts: []string{fmt.Sprint("p", n%1000), fmt.Sprint("p", (n+1)%1000)}, PerPrompt: 2,
+				Shard: shard, Order: "-uses"}
+		}
 		if n%2 == 0 {
 			if b, err := table.Sample(ctx, req); err == nil {
 				use(b)

@@ -49,7 +49,7 @@ type fuzzed struct {
 // fuzzTable has a bit of everything.
 func fuzzTable() wire.Table {
 	return wire.Table{Name: "t", Options: replay.Options{Capacity: 64, Sampler: "prioritized", MaxUses: 4,
-		MaxStaleness: 8, Vocab: 1000, MaxTokens: 256, LeaseSeconds: 60},
+		MaxStaleness: 8, Vocab: 1000, MaxTokens: 256, LeaseSeconds: 60, PromptIndex: true},
 		Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 2}, Prompts: &prompts.Options{Fraction: 0.5, Band: 0.4,
 			Cooldown: 1, MaxReuse: 2}, Columns: []wire.Column{{Name: "x_note", Type: "utf8"},
 			{Name: "x_list", Type: "list<float32>"}}}

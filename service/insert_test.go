@@ -424,7 +424,7 @@ func TestARepeatWaitsForTheFirstNoLongerThanItMay(t *testing.T) {
 					t.Errorf("with %d ms, after %v: %v", wait, time.Since(began), err)
 				}
 			}
-			if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, rows: 1, timeout: noTimeout,
+			if _, err := table.draw(t.Context(), drawRequest{Request: rollout.Request{Size: 1}, timeout: noTimeout,
 				useAtDraw: true}, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -117,7 +117,7 @@ func (l *limiter) maySample(n int, f replay.Flow) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if float64(n) > l.buffer {
-		return fmt.Errorf("size is %d: the limiter's error_buffer is %v draws: ask for fewer, or raise error_buffer "+
+		return fmt.Errorf("a batch of %d: the limiter's error_buffer is %v draws: ask for fewer, or raise error_buffer "+
 			"to at least a batch: %w", n, l.buffer, rollout.ErrInvalid)
 	}
 	d := l.balance(f)

@@ -59,7 +59,7 @@ func (t *table) sendInsert(tb *testing.T, n int, timeout time.Duration) *request
 func (t *table) sendSample(tb *testing.T, n, shard int, timeout time.Duration) *request {
 	tb.Helper()
 	return send(tb, n, func(ctx context.Context, r *request) (err error) {
-		d := drawRequest{Request: rollout.Request{Size: n, Shard: shard}, rows: n, timeout: timeout}
+		d := drawRequest{Request: rollout.Request{Size: n, Shard: shard}, timeout: timeout}
 		r.batch, err = t.draw(ctx, d, r.by)
 		return err
 	})

@@ -69,7 +69,7 @@ func (r *rehearsal) generate() (moved bool) {
 
 // train draws a batch of every shard and then advances. It returns an error that no wait mends.
 func (r *rehearsal) train(batch int) (moved bool, err error) {
-	req := drawRequest{Request: rollout.Request{Size: batch}, rows: batch, useAtDraw: true}
+	req := drawRequest{Request: rollout.Request{Size: batch}, useAtDraw: true}
 	left := 0
 	for req.Shard = range r.drawn {
 		if r.drawn[req.Shard] {

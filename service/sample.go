@@ -400,7 +400,6 @@ const maxBatchRows = 1 << 20
 // drawRequest is a validated request for a batch.
 type drawRequest struct {
 	rollout.Request
-	rows      int // the most it gets
 	timeout   time.Duration
 	useAtDraw bool
 }
@@ -408,10 +407,7 @@ type drawRequest struct {
 // newDrawRequest validates a holder's request against the table. Its id is the caller's own: under another's id nobody
 // gets, or takes over, the batch of that caller.
 func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, error) {
-	d := drawRequest{Request: r.Draw(), rows: r.Size, useAtDraw: r.UseAtDraw}
-	if len(r.Prompts) > 0 {
-		d.rows = min(d.MaxRows(), t.Capacity/t.Shards) // none comes twice
-	}
+	d := drawRequest{Request: r.Draw(), useAtDraw: r.UseAtDraw}
 	err := checkID("request_id", r.RequestID)
 	if err != nil {
 		return d, err
@@ -426,7 +422,7 @@ func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, e
 		return d, wire.Errorf(wire.Invalid, "shard: %d: want 0 to %d", r.Shard, t.Shards-1)
 	case len(r.Prompts) > 0 && r.PerPrompt < 1:
 		return d, wire.Errorf(wire.Invalid, "per_prompt: %d: want 1 or more rollouts of each prompt", r.PerPrompt)
-	case len(r.Prompts) > 0 && d.rows > maxBatchRows:
+	case len(r.Prompts) > 0 && t.maxRows(d) > maxBatchRows:
 		return d, wire.Errorf(wire.Invalid, "prompts: %d with per_prompt %d: want at most %d rollouts of all prompts",
 			len(r.Prompts), r.PerPrompt, maxBatchRows)
 	case len(r.Prompts) > 0: // the table checks them
@@ -437,6 +433,14 @@ func (t *table) newDrawRequest(r *wire.SampleRequest, h *holder) (drawRequest, e
 		return d, wire.Errorf(wire.Invalid, "fresh: %d: want 0 to size, %d", r.Fresh, r.Size)
 	}
 	return d, nil
+}
+
+// maxRows returns the most rollouts that a request gets: of those of given prompts none comes twice.
+func (t *table) maxRows(r drawRequest) int {
+	if len(r.Prompts) == 0 {
+		return r.Size
+	}
+	return min(r.MaxRows(), t.Capacity/t.Shards)
 }
 
 // draw draws a batch, after waiting for rollouts and the limiter. The batch is leased to the holder unless it is used
@@ -450,7 +454,7 @@ func (t *table) draw(ctx context.Context, r drawRequest, h *holder) (b *rollout.
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
 			if b, err = t.tryDraw(ctx, r, h); errors.Is(err, rollout.ErrStarved) {
-				err = t.neverFilled(r.rows, err)
+				err = t.neverFilled(t.maxRows(r), err)
 			}
 			return err
 		})
@@ -481,7 +485,7 @@ func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollo
 	if t.limiter == nil || t.rollouts.ServiceView().Repeats(r.Request) {
 		return t.leaseOrUse(ctx, r, h)
 	}
-	starved, err := t.limiter.Sample(r.rows, t.rollouts.ServiceView().Flow, func() (err error) {
+	starved, err := t.limiter.Sample(t.maxRows(r), t.rollouts.ServiceView().Flow, func() (err error) {
 		b, err = t.leaseOrUse(ctx, r, h)
 		return err
 	})
@@ -492,7 +496,7 @@ func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollo
 }
 
 func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*rollout.Batch, error) {
-	release, err := t.reserveLease(ctx, r.rows)
+	release, err := t.reserveLease(ctx, t.maxRows(r))
 	if err != nil {
 		return nil, err
 	}

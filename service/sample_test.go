@@ -113,6 +113,8 @@ func TestASampleIsRefusedWithTheReason(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Shards: 2}})
 	v.create(wire.Table{Name: "i", Options: replay.Options{PromptIndex: true}})
+	v.create(wire.Table{Name: "held", Options: replay.Options{PromptIndex: true, Capacity: 64},
+		Limiter: &wire.Limiter{SamplesPerInsert: 1, ErrorBuffer: 8}})
 	v.create(wire.Table{Name: "wide", Options: replay.Options{PromptIndex: true, Capacity: 4 << 20}})
 	for _, c := range []struct {
 		ticket string
@@ -145,6 +147,9 @@ func TestASampleIsRefusedWithTheReason(t *testing.T) {
 		{`{"table":"i","prompts":["p"],"per_prompt":1,"order":"reward>0"}`, wire.Invalid, "must be a number"},
 		{`{"table":"i","prompts":["p"],"per_prompt":1,"where":"any(1..9999999, # > age)"}`, wire.Invalid, "there is no " +
 			"function any"},
+		{`{"table":"held","prompts":["p","q"],"per_prompt":5}`, wire.Invalid, "a batch of 10: the limiter's error_buffer " +
+			"is 8"},
+		{`{"table":"held","prompts":["p"],"per_prompt":5000}`, wire.Invalid, "a batch of 64"},
 		{`{"table":"i","size":1,"where":"age>0"}`, wire.Invalid, "without prompts"},
 		{`{"table":"wide","prompts":["p","q"],"per_prompt":1000000}`, wire.Invalid, "prompts: 2 with per_prompt 1000000: " +
 			"want at most 1048576"},

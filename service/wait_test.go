@@ -44,7 +44,7 @@ func (t *table) mustInsert(tb testing.TB, groups ...rollout.Group) {
 }
 
 func sized(n int) drawRequest {
-	return drawRequest{Request: rollout.Request{Size: n}, rows: n, timeout: noTimeout}
+	return drawRequest{Request: rollout.Request{Size: n}, timeout: noTimeout}
 }
 
 func TestASampleWaitsForMinSizeAndNoLonger(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/reference"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/lab/task/catalog"
+	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/service/server"
 	"github.com/reprise-rl/reprise/wire"
@@ -72,6 +74,19 @@ func TestReferenceListsEveryKey(t *testing.T) {
 		"as Python's\nkeyword arguments. The keys of `replay` in a run are the same, but for those that other sections of " +
 		"a run decide.")
 	w.Table(wire.Table{})
+	w.Text("## Expressions")
+	w.Text("`where` and `order` of [draws by prompt](replay.md#draws-by-prompt) are expressions over a rollout. They " +
+		"have\nnumbers, `true` and `false`, `+ - * / %% **`, comparisons, `and`, `or`, `not` (or `&&`, `||`, `!`), " +
+		"`a ? b : c`, the\nfunctions `" + strings.Join(formula.Functions(), "`, `") + "`, and these columns:")
+	var rows strings.Builder
+	for _, c := range formula.Columns() {
+		fmt.Fprintf(&rows, "\n| `%s` | %s |", c[0], c[1])
+	}
+	w.Text("%s", "| column | meaning |\n|---|---|"+rows.String()+"\n| `meta.NAME`, `meta[\"NAME\"]` | the number that "+
+		"its `meta` has under that name |")
+	w.Text("A comparison with a number that is not known is false, but for `!=`, and `known(x)` tells; in an order it " +
+		"comes\nlast. " + fmt.Sprintf("At most %d bytes and %d numbers, columns, operators and calls.", formula.MaxBytes,
+		formula.MaxNodes))
 	if err := w.Err(); err != nil {
 		t.Error(err)
 	}

@@ -223,6 +223,11 @@ def test_draws_without_replacement_repeat_nothing_and_say_their_probability(
         np.testing.assert_allclose(sorted(second.probabilities), sorted(chances), rtol=1e-9)
 
 
+def test_draws_by_prompt_are_refused(create: Callable[..., parts.Table]) -> None:
+    with pytest.raises(reprise.Invalid, match="want a table of one service"):
+        create(prompt_index=True).sample_prompts(["a"])
+
+
 def test_groups_are_drawn_whole(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, sampler="prioritized", priority_base="recency", unit="group", group_size=4)
     table.insert(groups(12, size=4))

@@ -6,12 +6,14 @@ import concurrent.futures
 import math
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -162,6 +164,49 @@ def test_a_sample_counts_as_used_and_columns_can_be_chosen(table: Create) -> Non
     assert sorted(batch.uses.tolist()) == [0, 1, 1, 1]
     stats = t.stats()
     assert (stats.drawn, stats.acknowledged, stats.returned, stats.on_lease) == (7, 7, 0, 0)
+
+
+def test_prompts_get_their_rollouts_filtered_and_in_order(table: Create) -> None:
+    t = table(capacity=64, prompt_index=True, min_size=32)
+    for prompt in ("a", "b"):
+        t.insert({**rollouts(LENGTHS), "reward": [0.0, 1.0, 0.5, 1.0], "prompt_id": [prompt] * 4}, group_size=4)
+    batch = t.sample_prompts(["b", "nobody's", "a"], 2, where="reward > 0.5 && age < 4", order="length")
+    assert batch.info.prompt_counts == (2, 0, 2)
+    assert batch.prompt_ids == ["b", "b", "a", "a"]
+    assert batch.ids.tolist() == [6, 8, 2, 4] and batch.rewards.tolist() == [1.0] * 4  # the longer first
+    assert batch.weights.tolist() == batch.probabilities.tolist() == [1.0] * 4
+    some = t.sample_prompts(["a"], 9, columns=["id"])
+    assert sorted(some.ids.tolist()) == [1, 2, 3, 4]
+    none = t.sample_prompts(["nobody's"])
+    assert len(none) == 0 and none.info.prompt_counts == (0,) and none.padded().tokens.shape == (0, 0)
+    assert t.stats().acknowledged == 8 and t.stats().on_lease == 0
+    again = [t.sample_prompts(["a", "b"], request_id="once") for _ in range(2)]
+    assert again[0].ids.tolist() == again[1].ids.tolist() and again[1].info.repeated
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"where": "rewrad > 0"}, "there is no column rewrad: use reward"),
+        ({"where": "reward"}, "reward is a number, and the expression must be true or false"),
+        ({"order": "reward > 0"}, "must be a number"),
+        ({"where": "all(1..1000000, # > 0)"}, "there is no function all"),
+        ({"prompts": ["a", "a"]}, "named twice"),
+        ({"prompts": "a"}, "want a list of prompt ids"),
+        ({"prompts": []}, "want a list of prompt ids"),
+        ({"per_prompt": 0}, "per_prompt: 0"),
+        ({"per_prompt": -1}, "per_prompt: -1"),
+    ],
+)
+def test_a_bad_draw_by_prompt_is_refused(table: Create, change: dict[str, Any], message: str) -> None:
+    t = table(prompt_index=True)
+    with pytest.raises(reprise.Invalid, match=re.escape(message)):
+        t.sample_prompts(**{"prompts": ["a"], **change})
+
+
+def test_a_table_without_an_index_says_which_option_to_set(table: Create) -> None:
+    with pytest.raises(reprise.Invalid, match="set the option prompt_index"):
+        table().sample_prompts(["a"])
 
 
 def test_a_repeated_request_gets_the_same_batch(table: Create) -> None:

@@ -311,7 +311,8 @@ func functions() map[string]function {
 	}
 }
 
-func functionNames() []string {
+// Functions returns the names of the functions, in order.
+func Functions() []string {
 	return slices.Sorted(maps.Keys(functions()))
 }
 
@@ -357,7 +358,7 @@ func (c *compiler) compile(part ast.Node) (*node, kind, error) {
 		return c.call(p.Name, p.Arguments)
 	}
 	return nil, number, fmt.Errorf("%s is neither a number nor true or false: use numbers, columns, operators and "+
-		"the functions %s", nameOf(part), option.List(functionNames()))
+		"the functions %s", nameOf(part), option.List(Functions()))
 }
 
 // nameOf names what formulas do not have. It does not write the part out: the text of a ?: b repeats a, and so grows
@@ -465,7 +466,7 @@ func (c *compiler) conditional(p *ast.ConditionalNode) (*node, kind, error) {
 func (c *compiler) call(name string, args []ast.Node) (*node, kind, error) {
 	f, ok := functions()[name]
 	if !ok {
-		return nil, number, unknown("function", name, functionNames())
+		return nil, number, unknown("function", name, Functions())
 	}
 	if f.most == 1 && len(args) != 1 || f.most == 0 && len(args) < 2 {
 		want := "one number"

@@ -11,10 +11,10 @@
 The methods take what those of `reprise.Client`, `reprise.Table` and `reprise.Stream` take, and raise the same errors.
 Each call in progress has a thread of its own, so calls that wait hold up no others.
 
-A coroutine that is cancelled raises at once. ``sample`` and ``lease`` then give back what they drew, unless the service
-has answered already. Other calls go on in their thread until they succeed, fail or reach their timeout, so an insertion
-may happen: repeat it with the same ``batch_id``, and it happens once. Groups that a cancelled ``start`` was granted
-come back when the grant expires.
+A coroutine that is cancelled raises at once. ``sample``, ``sample_prompts`` and ``lease`` then give back what they
+drew, unless the service has answered already. Other calls go on in their thread until they succeed, fail or reach their
+timeout, so an insertion may happen: repeat it with the same ``batch_id``, and it happens once. Groups that a cancelled
+``start`` was granted come back when the grant expires.
 """
 
 from __future__ import annotations
@@ -226,6 +226,7 @@ class Table(_Wrapper[table.Table]):
 
     insert = _awaited(table.Table.insert)
     sample = _awaited(table.Table.sample)
+    sample_prompts = _awaited(table.Table.sample_prompts)
     lease = _awaited(table.Table.lease)
     acknowledge = _awaited(table.Table.acknowledge)
     release = _awaited(table.Table.release)

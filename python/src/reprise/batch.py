@@ -33,9 +33,11 @@ class BatchInfo:
         shard: that it was drawn from.
         rows: rollouts in it.
         present: rollouts in the table after the draw.
+        prompt_counts: of `Table.sample_prompts`, how many of the rows each prompt got, in the order of both; else ().
         log_weight_scale: logarithm of the importance weight by which ``weights`` were divided: the largest of this
             batch, or of its shard (``importance_norm``). Where several batches make one update, multiply the weights of
-            each, but for fresh draws, by ``exp(log_weight_scale - m)``, m the largest ``log_weight_scale`` of them all.
+            each, but for fresh draws and draws by prompt, by ``exp(log_weight_scale - m)``, m the largest
+            ``log_weight_scale`` of them all.
         repeated: the batch was acknowledged before: it answers a repeated request id.
         batches: the numbers of what it was merged of, where it was drawn from several parts of a table.
     """
@@ -48,13 +50,19 @@ class BatchInfo:
     log_weight_scale: float = 0.0
     repeated: bool = False
     batches: tuple[int, ...] = ()
+    prompt_counts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> BatchInfo:
         """Read the metadata of a batch."""
         numbers = {name: answer.get(name, 0) for name in ("batch", "version", "shard", "rows", "present")}
         scale = float(answer.get("log_weight_scale", 0.0))
-        return cls(**numbers, log_weight_scale=scale, repeated=answer.get("repeated", False))
+        return cls(
+            **numbers,
+            log_weight_scale=scale,
+            repeated=answer.get("repeated", False),
+            prompt_counts=tuple(answer.get("prompt_counts", ())),
+        )
 
 
 class Batch(Columns):

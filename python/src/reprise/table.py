@@ -215,13 +215,55 @@ class Table:
             NoLease: the batch of a repeated ``request_id`` was acknowledged, and its rollouts have left the queue.
         """
         in_scope(scope)
+        size = whole("size", size, 1)
+        batch = self._sample(request_id, timeout, size=size, fresh=fresh, shard=shard, columns=columns)
+        warn_of_repeats(self._connection, self.name, batch, stacklevel=2)
+        return batch
+
+    def sample_prompts(
+        self,
+        prompts: Sequence[str],
+        per_prompt: int = 1,
+        *,
+        where: str | None = None,
+        order: str | None = None,
+        columns: Sequence[str] | None = None,
+        shard: int = 0,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Batch:
+        """Draw rollouts of given prompts and acknowledge them, as `sample` does, from a table with ``prompt_index``.
+
+        It gets what there is: of a prompt that nobody answered nothing. ``info.prompt_counts`` says how many each got;
+        they stand in the order of the prompts. Their weight is 1.
+
+        Args:
+            prompts: values of the column ``prompt_id``, none twice.
+            per_prompt: rollouts of each, at most; none comes twice.
+            where: a condition that they meet, such as ``"reward >= 1 && age < 8"``; by default all do. The columns
+                are in docs/replay.md.
+            order: a number of which the greatest come first, such as ``"mean_logprob - 0.1 * age"``, of equals the
+                newest; by default they are drawn at random.
+            columns, shard, request_id, timeout: as of `sample`; it waits only for the limiter.
+
+        Raises:
+            Invalid: the table has no index, or an expression is wrong: the message says where, and what to write.
+        """
+        if isinstance(prompts, str) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
+            raise errors.Invalid(f"prompts: {prompts!r}: want a list of prompt ids, each a str")
+        named = {"prompts": list(prompts), "per_prompt": whole("per_prompt", per_prompt, 1)}
+        return self._sample(request_id, timeout, shard=shard, columns=columns, where=where, order=order, **named)
+
+    def _sample(
+        self, request_id: str | None, timeout: float | None, *, columns: Sequence[str] | None, **asked: Any
+    ) -> Batch:
+        """Draw a batch, receive it, acknowledge it, and return it once the service has answered that."""
         wait = self._connection.timeout if timeout is None else timeout
         request = {
-            "size": whole("size", size, 1),
             "request_id": request_id or uuid.uuid4().hex,
             "timeout_ms": _milliseconds(wait),
             "prefetch": 0,
-            **_given(fresh=fresh, shard=shard, columns=_sampled(columns)),
+            **_given(columns=_sampled(columns), **asked),
         }
         held: Batch | None = None  # received, and its acknowledgement sent
 
@@ -246,13 +288,11 @@ class Table:
 
         try:
             # Without a wait the service answers at once, and the time is for an outage alone.
-            batch = self._connection.converse(self.name, talk, timeout=wait or self._connection.timeout)
+            return self._connection.converse(self.name, talk, timeout=wait or self._connection.timeout)
         except errors.NoLease:
             if held is None:
                 raise
-            batch = held  # the service had acknowledged it; only the answer was lost
-        warn_of_repeats(self._connection, self.name, batch, stacklevel=2)
-        return batch
+            return held  # the service had acknowledged it; only the answer was lost
 
     def lease(
         self,

@@ -121,6 +121,14 @@ class Table(table.Table):
                         raise
             self._connection.rest(FIRST_PAUSE)
 
+    def _sample(
+        self, request_id: str | None, timeout: float | None, *, columns: Sequence[str] | None, **asked: Any
+    ) -> Batch:
+        raise errors.Invalid(
+            f"prompts: {self.name} is in parts, each of which has some of a prompt's rollouts: want a table of one "
+            "service"
+        )
+
     def _sample_own(self, size: int, deadline: Deadline, request_id: str | None, request: dict[str, Any]) -> Batch:
         """Draw from the first of the trainer's parts that has enough."""
         problem: errors.Error | None = None
