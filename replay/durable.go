@@ -88,7 +88,7 @@ type Insertion struct {
 	BatchID string
 	First   rollout.ID
 	Count   int
-	Digest  uint64 // of its contents; 0: unknown
+	Digest  Digest // of its contents
 }
 
 // possible reports whether a table in this state can have given the ids.

@@ -528,10 +528,10 @@ func TestWhatDoesNotFitTogetherIsRefused(t *testing.T) {
 		"3 insertions are remembered": func(r *Recovered) { r.Requests = r.Requests[1:] },
 		"is remembered, of 8 given":   func(r *Recovered) { r.Requests[0].First = 8 },
 		"of ids 5 to 9223372036854775811": func(r *Recovered) {
-			r.Requests[1] = Insertion{"batch 1", 5, math.MaxInt64, 0}
+			r.Requests[1] = Insertion{"batch 1", 5, math.MaxInt64, Digest{}}
 		},
 		"to 1 is remembered, of 8 given": func(r *Recovered) {
-			r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3, 0}
+			r.Requests[1] = Insertion{"batch 1", math.MaxUint64, 3, Digest{}}
 		},
 		"it holds 7 rollouts, its state": func(r *Recovered) { r.Stored = r.Stored[1:] },
 		"is recorded twice":              func(r *Recovered) { r.Stored[1] = r.Stored[0] },

@@ -5,8 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/rollout"
@@ -16,40 +17,46 @@ import (
 type idRange struct {
 	First  rollout.ID
 	Count  int
-	Digest uint64 // of the contents; 0: unknown, in older snapshots
+	Digest Digest
 }
+
+// Digest tells the contents of insertions apart: the XXH3-128 of their binary form.
+type Digest struct{ Hi, Lo uint64 }
 
 // repeated returns the IDs if the groups are those of the insertion. The error wraps rollout.ErrInvalid.
 func (r idRange) repeated(batchID string, groups []rollout.Group) ([]rollout.ID, error) {
-	if r.Digest != 0 {
-		digest, _, err := digestOf(groups, nil)
-		if err != nil {
-			return nil, err
-		}
-		if digest != r.Digest {
-			return nil, fmt.Errorf("batch_id: %q: it was used for an insertion of %d rollouts with other contents: "+
-				"use a new id for each insertion: %w", batchID, r.Count, rollout.ErrInvalid)
-		}
+	digest, err := new(digester).of(groups)
+	if err != nil {
+		return nil, err
+	}
+	if digest != r.Digest {
+		return nil, fmt.Errorf("batch_id: %q: it was used for an insertion of %d rollouts with other contents: "+
+			"use a new id for each insertion: %w", batchID, r.Count, rollout.ErrInvalid)
 	}
 	return r.list(), nil
 }
 
-// digestOf returns a number, never 0, that tells the contents of insertions apart: the length of their binary form and
-// its CRC-32. It uses b for that form, and returns it grown.
-func digestOf(groups []rollout.Group, b []byte) (digest uint64, grown []byte, err error) {
-	length, sum := 0, uint32(0)
+// digester computes digests. It keeps its memory for the next.
+type digester struct {
+	hash   xxh3.Hasher
+	binary []byte // of a rollout
+}
+
+func (d *digester) of(groups []rollout.Group) (Digest, error) {
+	d.hash.Reset()
 	for _, g := range groups {
-		b = binary.AppendUvarint(b[:0], uint64(len(g.Rollouts)))
+		b, err := binary.AppendUvarint(d.binary[:0], uint64(len(g.Rollouts))), error(nil)
 		for _, r := range g.Rollouts {
 			if b, err = r.AppendBinary(b); err != nil {
-				return 0, b, err
+				return Digest{}, err
 			}
-			length += len(b)
-			sum = crc32.Update(sum, crc32.IEEETable, b)
+			_, _ = d.hash.Write(b) // never fails
 			b = b[:0]
 		}
+		d.binary = b
 	}
-	return max(uint64(length)<<32|uint64(sum), 1), b, nil
+	sum := d.hash.Sum128()
+	return Digest{sum.Hi, sum.Lo}, nil
 }
 
 func (r idRange) list() []rollout.ID {
@@ -68,7 +75,7 @@ type arrivals struct {
 	sizes    []int     // items in each group
 	parts    []part    // scratch: the parts of one group, each an item
 	values   []float32 // rewards of one group, then its advantages
-	bytes    []byte    // scratch of the digest
+	digester digester
 	greatest rollout.Version
 	row      int // the one with the greatest version
 }
@@ -97,10 +104,10 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 		return nil, t.countRefused(err, groups)
 	}
 
-	var digest uint64
+	var digest Digest
 	if batchID != "" {
 		var err error
-		if digest, a.bytes, err = digestOf(groups, a.bytes); err != nil {
+		if digest, err = a.digester.of(groups); err != nil {
 			return nil, err
 		}
 	}

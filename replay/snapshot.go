@@ -181,7 +181,7 @@ func (g *gathering) batch(b *rollout.Batch) batchImage {
 
 // A snapshot is a sealed stream: a gob stream of an image without its columns, the columns in pieces, and the rollouts,
 // each behind its length as a varint, ended by a length of 0.
-func snapshotFormat() sealed.Format { return sealed.Format{Magic: "reprtab", Version: 4} }
+func snapshotFormat() sealed.Format { return sealed.Format{Magic: "reprtab", Version: 5} }
 
 // write writes the image, in little memory beside it.
 func (im *image) write(w io.Writer) error {

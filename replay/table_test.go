@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -597,5 +599,32 @@ func TestPlacesLeaveOutWhatHasLeft(t *testing.T) {
 	}
 	if held := table.Inspect().At(table.Inspect().Places()); len(held) != 4 || held[3].ID != 5 {
 		t.Errorf("the new places hold %v", held)
+	}
+}
+
+// Two insertions differ by a multiple of the polynomial of CRC-32, so that the length and the CRC-32 of their binary
+// forms are the same.
+func TestOtherContentsUnderABatchIDAreRefusedWhateverTheirChecksum(t *testing.T) {
+	table, random := mustNew(t, Options{}), rollout.Stream(1, "test", 0)
+	first := someGroup(random, 1, 0)
+	changed := *first.Rollouts[0]
+	changed.Tokens = slices.Clone(changed.Tokens)
+	const polynomial = (crc32.IEEE<<1 | 1) << 2 // over two tokens, and no sign bit
+	changed.Tokens[0] ^= polynomial & math.MaxUint32
+	changed.Tokens[1] ^= polynomial >> 32
+	other := rollout.Group{Rollouts: []*rollout.Rollout{&changed}}
+	a, errA := first.Rollouts[0].MarshalBinary()
+	b, errB := changed.MarshalBinary()
+	if err := errors.Join(errA, errB); err != nil || len(a) != len(b) || crc32.ChecksumIEEE(a) != crc32.ChecksumIEEE(b) {
+		t.Fatalf("the test needs the same checksum of both: %v", err)
+	}
+	if _, err := table.ServiceView().InsertOnce(ctx, "id", first); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := table.ServiceView().InsertOnce(ctx, "id", other); !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("other contents under the same id got %v, %v", ids, err)
+	}
+	if _, err := table.ServiceView().InsertOnce(ctx, "id", first); err != nil {
+		t.Errorf("the same contents again got %v", err)
 	}
 }

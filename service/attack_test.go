@@ -44,8 +44,16 @@ func TestAttackNothingIsAcknowledgedIntoAJournalTakenAway(t *testing.T) {
 	}
 	// The remedy that the error names.
 	do[wire.CheckpointAnswer](v, wire.Checkpoint, wire.CheckpointRequest{Table: "a", Name: "saved"})
-	if n := v.stats("a").Present; n < 2 || n > 3 {
+	n := v.stats("a").Present
+	if n < 2 || n > 3 {
 		t.Errorf("%d rollouts are in the table: 2 were acknowledged, 1 may be in doubt", n)
+	}
+	if saved, err := v.get(wire.SampleRequest{Table: "a", Export: true}); err != nil || len(saved.draws) != n {
+		t.Errorf("an export has %d rollouts of %d, and %v", len(saved.draws), n, err)
+	}
+	if n == 3 { // a batch with the one in doubt
+		_, err := v.get(wire.SampleRequest{Table: "a", Size: 3})
+		checkRefusal(t, err, wire.Failed, v.service.journalPath("a"))
 	}
 	v.ended = true // its stop tells of the journal
 	if _, err := v.service.Stop(v.ctx); err == nil {

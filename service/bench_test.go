@@ -160,3 +160,35 @@ func benchSample(b *testing.B, client flight.FlightServiceClient, size [2]int, p
 	b.SetBytes(bytes)
 	b.ReportMetric(float64(b.N*size[0])/b.Elapsed().Seconds(), "rollouts/s")
 }
+
+// A batch is drawn while insertions into a durable table go on: most batches have a rollout whose write is under way.
+func BenchmarkSampleWhileInserting(b *testing.B) {
+	size := sizes()["64x256"]
+	for _, prefetch := range []int{0, 1} {
+		b.Run(map[int]string{0: "64x256", 1: "64x256/prefetch"}[prefetch], func(b *testing.B) {
+			client := benched(b, Options{Data: b.TempDir(),
+				Tables: []wire.Table{{Name: "a", Options: replay.Options{Capacity: 1024}}}})
+			ctx, cancel := context.WithCancel(context.Background())
+			put, err := client.DoPut(ctx)
+			if err != nil {
+				b.Fatal(err)
+			}
+			rec := rows(b, benchGroups(size)...)
+			defer rec.Release()
+			w := flightdata.NewWriter(put, rec.Schema(), path("a"))
+			inserted, ended := 0, make(chan struct{})
+			go func() {
+				defer close(ended)
+				for ; w.Write(rec, nil) == nil; inserted += size[0] {
+					if _, err := put.Recv(); err != nil {
+						return
+					}
+				}
+			}()
+			benchSample(b, client, size, prefetch)
+			cancel()
+			<-ended
+			b.ReportMetric(float64(inserted)/b.Elapsed().Seconds(), "inserted/s")
+		})
+	}
+}

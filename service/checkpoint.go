@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -154,6 +153,8 @@ func (s *Service) checkpoint(ctx context.Context, t *table, r *wire.CheckpointRe
 		return nil, wire.Errorf(wire.Invalid, "checkpoint %q: it and the others of table %q take more than "+
 			"max_checkpoint_bytes, %d: delete some with delete_checkpoint, or raise it", r.Name, t.Name,
 			s.options.MaxCheckpointBytes)
+	case wire.CodeOf(err) == wire.DiskFull || wire.CodeOf(err) == wire.Interrupted: // of the journal
+		return nil, err
 	case err != nil:
 		return nil, wire.Errorf(wire.Failed, "saving checkpoint %q: %s", r.Name, err)
 	}
@@ -212,7 +213,12 @@ func (t *table) save(ctx context.Context, path string, left int64) (size int64, 
 	if err := removeUnfinished(folder); err != nil {
 		return 0, err
 	}
-	write := func(w io.Writer) error { return t.writeState(untilDone{ctx: ctx, Writer: &limited{w, left}}) }
+	write := func(w io.Writer) error {
+		if err := t.writeState(untilDone{ctx: ctx, Writer: &limited{w, left}}); err != nil {
+			return err
+		}
+		return t.commitSaved(ctx, t.rollouts.ServiceView().LastID()) // a checkpoint has nothing that a crash could undo
+	}
 	if err := disk.ReplacePrivateFile(path, write); err != nil {
 		return 0, err
 	}
@@ -355,7 +361,9 @@ func (t *table) readState(r io.Reader) error {
 			return err
 		}
 	}
-	t.durable.Store(new(atomic.Uint64)) // ids go on from those of the snapshot
+	if t.journal != nil {
+		t.journal.Restored()
+	}
 	t.leases.endAll()
 	t.reports.forget()
 	t.gate.Store(newGate(t.Gate, g.countFor(t), t.gate.Load().Next())) // insertions went on between the two snapshots

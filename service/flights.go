@@ -164,6 +164,9 @@ func (t *table) fitting(draws []rollout.Draw) int {
 }
 
 func (t *table) exportRows(draws []rollout.Draw, version rollout.Version, to *sender) error {
+	if err := t.commitSaved(to.ctx, newestOf(draws)); err != nil {
+		return err
+	}
 	p, err := t.pack(to.ctx, &rollout.Batch{Version: version, Draws: draws}, to.schema)
 	if err != nil {
 		return err

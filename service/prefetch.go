@@ -98,7 +98,9 @@ func (p *prefetcher) draw(ctx context.Context) (b prefetched) {
 	}
 	if b.packed, b.err = p.table.tryPack(ctx, b.batch, p.schema); b.err != nil {
 		p.table.returnBatch(b.batch, p.holder)
+		return b
 	}
+	_ = p.table.commitShown(ctx, newestOf(b.batch.Draws)) // ahead of the request; sendBatch reports errors
 	return b
 }
 

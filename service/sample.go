@@ -118,12 +118,12 @@ func (t *table) countStarved(err error) {
 	}
 }
 
-// sendBatch sends a packed batch, after what the queue gave out before, and what it gives out, is on disk. It frees the
-// batch's memory.
+// sendBatch sends a packed batch, after what a queue gave out before is on disk and what is in the batch is committed.
+// It frees the batch's memory.
 func (t *table) sendBatch(ctx context.Context, r drawRequest, p *packedBatch, to *sender, began time.Time) error {
 	err := t.flushConsumed(ctx)
-	if err == nil && !p.batch.Repeated {
-		err = t.commitDrawn(ctx, p.batch)
+	if err == nil {
+		err = t.commitShown(ctx, newestOf(p.batch.Draws))
 	}
 	if err == nil && !(r.useAtDraw && t.Sampler.Consumes()) { // what has left a queue for good is sent: no other has it
 		err = t.service.checkLease() // it may have ended since the draw

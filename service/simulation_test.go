@@ -88,10 +88,11 @@ type world struct {
 	client  *client.Client
 
 	insertions map[string]*insertion
-	order      []string // ids of insertions
-	ids        map[string]rollout.ID
-	states     map[string]state // of the rollouts of answered insertions, by text
-	delivered  map[string]bool  // by text
+	order      []string              // ids of insertions
+	ids        map[string]rollout.ID // of rollouts that were answered, drawn or exported, by text
+	texts      map[rollout.ID]string // of those
+	states     map[string]state      // of the rollouts of answered insertions, by text
+	delivered  map[string]bool       // by text
 	leased     *rollout.Batch
 	samples    int
 	gone       [][2]rollout.ID // first and last ids of consumed batches that the service named, and does not have
@@ -120,7 +121,8 @@ func simulate(t *testing.T, seed uint64, d defect) (broken error) {
 	w := &world{
 		t: t, random: rollout.Stream(seed, "simulation", 0), defect: d, folder: t.TempDir(),
 		disk: &disktest.Simulated{Lazy: d == noSync}, insertions: make(map[string]*insertion),
-		ids: make(map[string]rollout.ID), states: make(map[string]state), delivered: make(map[string]bool),
+		ids: make(map[string]rollout.ID), texts: make(map[rollout.ID]string),
+		states: make(map[string]state), delivered: make(map[string]bool),
 	}
 	if memory, err := os.MkdirTemp("/dev/shm", "reprise-simulation"); err == nil { // a simulated disk need not be slow
 		w.folder = memory
@@ -205,7 +207,7 @@ func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Spr
 // step does one thing.
 func (w *world) step() error {
 	ctx := w.t.Context()
-	switch k := w.random.IntN(20); {
+	switch k := w.random.IntN(21); {
 	case k < 6:
 		id := fmt.Sprint("batch-", len(w.order))
 		w.insertions[id] = &insertion{groups: w.groups(id)}
@@ -242,6 +244,8 @@ func (w *world) step() error {
 		return w.check()
 	case k == 19:
 		return w.advance(ctx)
+	case k == 20:
+		return w.export(ctx)
 	}
 	return nil
 }
@@ -297,10 +301,9 @@ func (w *world) insert(ctx context.Context, id string) error {
 	n := 0
 	for _, g := range in.groups {
 		for _, r := range g.Rollouts {
-			if before, ok := w.ids[r.Text]; ok && before != ids[n] {
-				return fmt.Errorf("rollout %s got id %d, and before that id %d", r.Text, ids[n], before)
+			if err := w.show(r.Text, ids[n]); err != nil {
+				return err
 			}
-			w.ids[r.Text] = ids[n]
 			n++
 			if _, known := w.states[r.Text]; !known {
 				w.states[r.Text] = present
@@ -337,9 +340,39 @@ func (w *world) deliver(b *rollout.Batch) error {
 			return fmt.Errorf("rollout %s was delivered before and is not named redelivered", text)
 		}
 		w.delivered[text] = true
-		w.ids[text] = d.ID
+		if err := w.show(text, d.ID); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// show notes a rollout that a client sees under an id. It has no other, and no other has it.
+func (w *world) show(text string, id rollout.ID) error {
+	if before, ok := w.ids[text]; ok && before != id {
+		return fmt.Errorf("rollout %s has id %d, and had id %d", text, id, before)
+	}
+	if before, ok := w.texts[id]; ok && before != text {
+		return fmt.Errorf("rollout %s has id %d, which rollout %s had", text, id, before)
+	}
+	w.ids[text], w.texts[id] = id, text
+	return nil
+}
+
+// export shows all that is there.
+func (w *world) export(ctx context.Context) error {
+	var wrong error
+	err := w.table().Scan(ctx, 100, func(draws []rollout.Draw) error {
+		for _, d := range draws {
+			wrong = errors.Join(wrong, w.show(d.Rollout.Text, d.ID))
+		}
+		return nil
+	})
+	w.note("export: %v", err)
+	if wrong != nil {
+		return wrong
+	}
+	return w.recovered(err)
 }
 
 // sample draws a batch and acknowledges it, and repeats that under one request id until it is answered: with the batch,
@@ -455,8 +488,10 @@ func (w *world) check() error {
 		if w.states[text] == present && !ok && !w.named(w.ids[text]) {
 			return fmt.Errorf("rollout %s was acknowledged, and is lost", text)
 		}
-		if before, answered := w.ids[text]; ok && answered && id != before {
-			return fmt.Errorf("rollout %s had id %d and has id %d", text, before, id)
+		if ok {
+			if err := w.show(text, id); err != nil {
+				return err
+			}
 		}
 	}
 	for _, id := range w.order {

@@ -41,10 +41,8 @@ type table struct {
 	reports   reportIDs // of reports that counted
 	meter     meter
 
-	counting  sync.Mutex // guards heldBytes
-	heldBytes int64      // its part of Service.tableMemory
-	// greatest id of a queue's rollouts that commit covers; a new one at each restore, whose ids begin again
-	durable           atomic.Pointer[atomic.Uint64]
+	counting          sync.Mutex    // guards heldBytes
+	heldBytes         int64         // its part of Service.tableMemory
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
 }
 
@@ -146,7 +144,6 @@ func (s *Service) reopen(name string) (*table, error) {
 func (s *Service) newTable(d *definition, store *replay.Table) *table {
 	t := &table{definition: d, service: s, created: s.options.Clock(), rollouts: store,
 		lines: newLines(s.options.MaxWaiting)}
-	t.durable.Store(new(atomic.Uint64))
 	if d.Limiter != nil {
 		t.limiter = newLimiter(*d.Limiter, d.MinSize)
 	}
@@ -334,15 +331,7 @@ func (t *table) commit(ctx context.Context) error {
 	if t.journal == nil {
 		return nil
 	}
-	durable, upTo := t.durable.Load(), uint64(0) // in this order: a restore sets the ids back first
-	if t.Sampler.Consumes() {
-		upTo = uint64(t.rollouts.ServiceView().LastID())
-	}
-	if err := t.journal.Commit(ctx); err != nil {
-		return t.journalError(err)
-	}
-	raise(durable, upTo)
-	return nil
+	return t.journalError(t.journal.Commit(ctx))
 }
 
 // raise sets a to n unless it is greater.
@@ -351,20 +340,31 @@ func raise(a *atomic.Uint64, n uint64) {
 	}
 }
 
-// commitDrawn commits what a queue gives out. Without it a crash could undo an insertion whose rollouts were delivered,
-// and the repeated insertion would deliver them again under other ids.
-func (t *table) commitDrawn(ctx context.Context, b *rollout.Batch) error {
-	if t.journal == nil || !t.Sampler.Consumes() {
+// commitShown waits until the rollouts with ids up to last are committed, before anybody sees them. Without it a crash
+// could undo an insertion whose rollouts were seen, and the repeated insertion would bring them again under other ids.
+func (t *table) commitShown(ctx context.Context, last rollout.ID) error {
+	if t.journal == nil {
 		return nil
 	}
-	newest := rollout.ID(0)
-	for i := range b.Draws {
-		newest = max(newest, b.Draws[i].ID)
-	}
-	if uint64(newest) <= t.durable.Load().Load() {
+	return t.journalError(t.journal.CommitUpTo(ctx, last))
+}
+
+// commitSaved is commitShown for exports and checkpoints. They save all that there is once the journal of a service
+// alone has failed: that is the remedy, and nobody else goes on with the table.
+func (t *table) commitSaved(ctx context.Context, last rollout.ID) error {
+	err := t.commitShown(ctx, last)
+	if err != nil && t.journal.Err() != nil && t.service.options.Cluster == nil {
 		return nil
 	}
-	return t.commit(ctx)
+	return err
+}
+
+// newestOf returns the greatest id of draws.
+func newestOf(draws []rollout.Draw) (id rollout.ID) {
+	for i := range draws {
+		id = max(id, draws[i].ID)
+	}
+	return id
 }
 
 // flushConsumed waits until the journal has on disk what left a queue for good, so that no crash brings it back.

@@ -1,8 +1,6 @@
 package service
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -163,27 +161,57 @@ func TestAttackARequestOfAQueueThatIsRepeatedAfterACrashGetsNoOtherRollouts(t *t
 	}
 }
 
-// What a queue delivers is on disk, though its insertion was not answered yet: or a crash would undo the insertion, and
-// its repeat would bring the same rollouts under other ids.
-func TestAttackWhatAQueueDeliversIsThereAfterACrash(t *testing.T) {
-	v := serve(t, Options{Data: t.TempDir(), Interval: time.Hour})
-	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
-	q, err := v.service.table("q")
-	if err != nil {
-		t.Fatal(err)
+// What a draw, an export or a checkpoint shows is on disk, though its insertion was not answered yet: or a crash would
+// undo the insertion, and its repeat would bring the same rollouts under other ids.
+func TestAttackWhatIsShownIsThereAfterACrash(t *testing.T) {
+	show := map[string]func(v *served) error{
+		"a leased batch": func(v *served) error {
+			v.mustSample(v.exchanger(v.client, "q"), wire.SampleRequest{Size: 2, Prefetch: count(0)})
+			return nil
+		},
+		"a prefetched batch": func(v *served) error {
+			v.mustSample(v.exchanger(v.client, "q"), wire.SampleRequest{Size: 2})
+			return nil
+		},
+		"a batch used at draw": func(v *served) error {
+			_, err := v.get(wire.SampleRequest{Table: "q", Size: 2, UseAtDraw: true, RequestID: "r"})
+			return err
+		},
+		"an export": func(v *served) error {
+			_, err := v.get(wire.SampleRequest{Table: "q", Export: true})
+			return err
+		},
+		"a checkpoint": func(v *served) error {
+			_, err := try[any](v, wire.Checkpoint, wire.CheckpointRequest{Table: "q", Name: "one"})
+			return err
+		},
 	}
-	if _, err := q.rollouts.ServiceView().InsertOnce(t.Context(), "unanswered", alone(2, 0)...); err != nil {
-		t.Fatal(err)
-	}
-	q.lines.rolloutsChanged()
-	v.mustSample(v.exchanger(v.client, "q"), wire.SampleRequest{Size: 2, Prefetch: count(0)})
-	after := v.crashed()
-	if s := after.stats("q"); s.Present != 2 {
-		t.Errorf("after a crash %d of the 2 are present", s.Present)
-	}
-	again, err := after.insert("q", wire.InsertRequest{BatchID: "unanswered"}, alone(2, 0)...)
-	if err != nil || len(again.IDs) != 2 || again.IDs[0] != 1 {
-		t.Errorf("the insertion's repeat got %v, %v", again.IDs, err)
+	for what, show := range show {
+		for _, sampler := range []replay.Sampler{replay.FIFO, replay.Uniform} {
+			t.Run(fmt.Sprintf("%s, %s", what, sampler), func(t *testing.T) {
+				v := serve(t, Options{Data: t.TempDir(), Interval: time.Hour})
+				v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: sampler}})
+				q, err := v.service.table("q")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := q.rollouts.ServiceView().InsertOnce(t.Context(), "unanswered", alone(2, 0)...); err != nil {
+					t.Fatal(err)
+				}
+				q.lines.rolloutsChanged()
+				if err := show(v); err != nil {
+					t.Fatal(err)
+				}
+				after := v.crashed()
+				if s := after.stats("q"); s.Inserted != 2 {
+					t.Errorf("after a crash %d of the 2 were inserted", s.Inserted)
+				}
+				again, err := after.insert("q", wire.InsertRequest{BatchID: "unanswered"}, alone(2, 0)...)
+				if err != nil || len(again.IDs) != 2 || again.IDs[0] != 1 {
+					t.Errorf("the insertion's repeat got %v, %v", again.IDs, err)
+				}
+			})
+		}
 	}
 }
 
@@ -225,59 +253,6 @@ func TestATableRecoveredOnAFullDiskGivesIDsOnceThereIsSpace(t *testing.T) {
 		if wire.CodeOf(err) != wire.DiskFull || time.Now().After(end) {
 			t.Fatal(err)
 		}
-	}
-}
-
-// watched is a context that tells when somebody waits for its end.
-type watched struct {
-	context.Context
-	waits chan struct{}
-	once  sync.Once
-}
-
-func (w *watched) Done() <-chan struct{} {
-	w.once.Do(func() { close(w.waits) })
-	return w.Context.Done()
-}
-
-// A commit that is in flight while the table is restored says nothing of the ids that the restored table gives: they
-// begin again below those that it covers.
-func TestAttackACommitInFlightDoesNotOutliveARestore(t *testing.T) {
-	v := serve(t, Options{Data: t.TempDir(), Sync: journal.Always})
-	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: "fifo"}})
-	q, err := v.service.table("q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var saved bytes.Buffer
-	if err := q.writeState(&saved); err != nil {
-		t.Fatal(err)
-	}
-	v.fill("q", alone(4, 0)...)
-	writing, restored := make(chan struct{}), make(chan struct{})
-	q.journal.Attach("waits", sync.OnceValues(func() ([]byte, error) {
-		close(writing)
-		<-restored
-		return []byte("x"), nil
-	}))
-	if _, err := q.rollouts.Insert(t.Context(), alone(1, 0)...); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 2)
-	go func() { done <- q.journal.Flush(t.Context()) }()
-	<-writing
-	waits := &watched{Context: t.Context(), waits: make(chan struct{})}
-	go func() { done <- q.commit(waits) }()
-	<-waits.waits
-	if err := q.readState(&saved); err != nil {
-		t.Error(err)
-	}
-	close(restored)
-	if err := errors.Join(<-done, <-done); err != nil {
-		t.Fatal(err)
-	}
-	if n := q.durable.Load().Load(); n != 0 {
-		t.Errorf("the ids up to %d count as on disk, and the table has given none", n)
 	}
 }
 

@@ -20,5 +20,5 @@ func Example() {
 	// <nil>
 	// <nil> [a b]
 	// true
-	// its format is 1, only 2 is known: invalid input
+	// its format is 1, only 2 is known: use the build that wrote it: invalid input
 }

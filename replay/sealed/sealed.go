@@ -117,7 +117,8 @@ func readHead(r io.Reader, magic string) ([]byte, error) {
 
 func (f Format) checkVersion(head []byte) error {
 	if v := head[magicLength]; v != f.Version {
-		return fmt.Errorf("its format is %d, only %d is known: %w", v, f.Version, rollout.ErrInvalid)
+		return fmt.Errorf("its format is %d, only %d is known: use the build that wrote it: %w", v, f.Version,
+			rollout.ErrInvalid)
 	}
 	return nil
 }

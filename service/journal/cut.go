@@ -32,7 +32,7 @@ import (
 // Cuts are numbered without gaps. One without its last piece never happened: its writer ended, and the number was given
 // again.
 const (
-	messageFormat = 1
+	messageFormat = 2
 	messageHeader = 50
 
 	// MessageBytes is the size of a log's largest message.
@@ -126,7 +126,7 @@ func decodeHead(b []byte) (h head, err error) {
 		return h, fmt.Errorf("it has %d bytes: want at least %d", len(b), messageHeader)
 	}
 	if b[0] != messageFormat {
-		return h, fmt.Errorf("it is of format %d: want %d", b[0], messageFormat)
+		return h, formatError(b[0])
 	}
 	h = head{flags: b[1], piece: binary.LittleEndian.Uint32(b[2:]), number: binary.LittleEndian.Uint64(b[6:]),
 		keep: int(binary.LittleEndian.Uint32(b[14:]))}
@@ -134,6 +134,14 @@ func decodeHead(b []byte) (h head, err error) {
 		*n = binary.LittleEndian.Uint64(b[18+8*i:])
 	}
 	return h, nil
+}
+
+// formatError is the format of a journal that another build wrote.
+type formatError byte
+
+func (f formatError) Error() string {
+	return fmt.Sprintf("it is of format %d, and this build reads format %d: export its table with the build that wrote "+
+		"it, move it away, and import the table", f, messageFormat)
 }
 
 // message is an encoded message whose header is not written yet.
@@ -355,12 +363,13 @@ func decodeStored(b []byte, k *replay.Stored) error {
 	return k.Rollout.UnmarshalBinary(b[storedLength-useLength:])
 }
 
-const requestLength = 8 + 4 + 8 // before the batch id
+const requestLength = 8 + 4 + 16 // before the batch id
 
 func appendRequest(b []byte, q *replay.Insertion) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(q.First))
 	b = binary.LittleEndian.AppendUint32(b, uint32(q.Count))
-	b = binary.LittleEndian.AppendUint64(b, q.Digest)
+	b = binary.LittleEndian.AppendUint64(b, q.Digest.Hi)
+	b = binary.LittleEndian.AppendUint64(b, q.Digest.Lo)
 	return append(b, q.BatchID...)
 }
 
@@ -369,8 +378,8 @@ func decodeRequest(b []byte) (q replay.Insertion, err error) {
 		return q, fmt.Errorf("an insertion of %d bytes: want at least %d", len(b), requestLength)
 	}
 	return replay.Insertion{First: rollout.ID(binary.LittleEndian.Uint64(b)),
-		Count: int(binary.LittleEndian.Uint32(b[8:])), Digest: binary.LittleEndian.Uint64(b[12:]),
-		BatchID: string(b[requestLength:])}, nil
+		Count: int(binary.LittleEndian.Uint32(b[8:])), BatchID: string(b[requestLength:]),
+		Digest: replay.Digest{Hi: binary.LittleEndian.Uint64(b[12:]), Lo: binary.LittleEndian.Uint64(b[20:])}}, nil
 }
 
 // named is a value of the state.

@@ -448,6 +448,36 @@ func TestAFileIsRefusedWithTheRemedy(t *testing.T) {
 	}
 }
 
+// A journal of another build's messages is intact, and refused with its format.
+func TestAJournalOfAnotherFormatIsRefusedWithTheRemedy(t *testing.T) {
+	o := in(t).withDefaults()
+	j := create(t, o, newTable(t, replay.Options{}))
+	var messages [][]byte
+	must(t, j.log.Read(func(list []Message) error {
+		for _, m := range list {
+			messages = append(messages, slices.Clone(m.Data))
+		}
+		return nil
+	}))
+	must(t, errors.Join(j.Close(), Remove(o)))
+	for _, b := range messages {
+		b[0] = messageFormat - 1
+	}
+	l := must2(segments.Create(o.Path, o.segments()))(t)
+	_, err := l.Append(messages, true)
+	must(t, errors.Join(l.MoveInPlace(err), l.Sync(), l.Close()))
+	_, _, _, opening := Open(o, builder(replay.Options{}, nil))
+	_, verifying := verify(o)
+	_, salvaging := salvage(o, o.Path+".out")
+	for _, err := range []error{opening, verifying, salvaging} {
+		if err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), o.Path) ||
+			strings.Count(err.Error(), "format 1, and this build reads format 2") != 1 ||
+			!strings.Contains(err.Error(), "import the table") {
+			t.Errorf("a journal of another format gave %v", err)
+		}
+	}
+}
+
 // FuzzDamage changes bytes of a journal. An edit is a position (4 bytes) and a mask (1 byte). Either damage is
 // reported, or the table is as of one of its moments.
 func FuzzDamage(f *testing.F) {

@@ -57,6 +57,10 @@ func (f *fold) add(messages []Message) error {
 			err = f.piece(pieces[i])
 		}
 		if err != nil {
+			var other formatError
+			if errors.As(err, &other) {
+				return other
+			}
 			if f.damaged == nil {
 				return fmt.Errorf("message %d: %w", messages[i].Position, err)
 			}

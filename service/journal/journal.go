@@ -21,10 +21,10 @@
 //
 // # Promises
 //
-// Invariant 6: what Commit or Flush returned for is recovered, as [Sync] promises; uses and priorities may be older by
-// at most the interval. After a disk error nothing is acknowledged any more: the error is sticky. A full disk is the
-// exception: what was written is taken back and the cuts are kept in order, callers get [ErrNoSpace], and everything is
-// written once there is space. Invariant 11 is checked when a table is rebuilt.
+// Invariant 6: what Commit, CommitUpTo or Flush returned for is recovered, as [Sync] promises; uses and priorities may
+// be older by at most the interval. After a disk error nothing is acknowledged any more: the error is sticky. A full
+// disk is the exception: what was written is taken back and the cuts are kept in order, callers get [ErrNoSpace], and
+// everything is written once there is space. Invariant 11 is checked when a table is rebuilt.
 //
 // A journal does not hold leased draws, which are released in a recovered table, or batches by request id.
 package journal
@@ -42,6 +42,7 @@ import (
 
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service/journal/segments"
 )
@@ -158,6 +159,12 @@ type Journal struct {
 	written func() // tells the table that the last cut that was written is on disk
 	closing bool
 
+	// How far the log has the table's rollouts, by their ids, which ascend.
+	restores  int           // of the table; cuts from before the last say nothing of it
+	cutTo     rollout.ID    // newest of the last cut
+	committed rollout.ID    // newest of the last cut that was written
+	moved     chan struct{} // closed and replaced when committed, full or err changes
+
 	wake    chan struct{} // wakes the goroutine that cuts; holds one
 	arrived chan struct{} // a caller began to wait for the disk; holds one
 	settle  chan struct{} // wakes the goroutine that syncs and trims; holds one
@@ -218,7 +225,7 @@ func newJournal(o Options, l Log, definition []byte, t *replay.Table) *Journal {
 		options: o, definition: definition, log: l, writer: newLogWriter(l, o),
 		arenas: sync.Pool{New: func() any { return newArena() }},
 		wake:   make(chan struct{}, 1), arrived: make(chan struct{}, 1), settle: make(chan struct{}, 1),
-		stop: make(chan struct{}), done: make(chan struct{}),
+		stop: make(chan struct{}), done: make(chan struct{}), moved: make(chan struct{}),
 	}
 	j.files, _ = l.(*segments.Log)
 	j.table.Store(t)
@@ -244,6 +251,7 @@ func (j *Journal) writeFirst(b *batch) error {
 	_, err := j.writer.write([]*batch{b}, true)
 	if err == nil {
 		b.onDisk()
+		j.noteCommitted(b)
 	}
 	return err
 }
@@ -266,6 +274,52 @@ func (j *Journal) start() {
 // Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. After a disk
 // error it returns that error; one that wraps [ErrNoSpace] passes once the disk has space.
 func (j *Journal) Commit(ctx context.Context) error { return j.wait(ctx, false) }
+
+// CommitUpTo returns when all rollouts with ids up to last, which the table has given, are as safe as [Options].Sync
+// promises: at once if they are, and otherwise with the first write that has them. Errors are as with [Journal.Commit].
+func (j *Journal) CommitUpTo(ctx context.Context, last rollout.ID) error {
+	for {
+		j.mu.Lock()
+		done, underWay, moved := j.committed >= last, j.cutTo >= last && j.full == nil && j.err == nil, j.moved
+		j.mu.Unlock()
+		if done {
+			return nil
+		}
+		if !underWay {
+			return j.Commit(ctx)
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// noteCommitted notes that a cut was written, as [Options].Sync promises.
+func (j *Journal) noteCommitted(b *batch) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if b.restores == j.restores {
+		j.committed = b.upTo
+	}
+	j.wakeCommitters()
+}
+
+// wakeCommitters has callers of CommitUpTo look again. It holds mu.
+func (j *Journal) wakeCommitters() {
+	close(j.moved)
+	j.moved = make(chan struct{})
+}
+
+// Restored says that the table was restored, and before anybody draws from it: nothing in it counts as committed until
+// it is written anew. [Journal.Rewrite] is to follow.
+func (j *Journal) Restored() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.restores++
+	j.cutTo, j.committed = 0, 0
+}
 
 // Flush returns when everything that the table did before the call, and the attached blobs, are on disk, whatever
 // [Options].Sync.
@@ -367,6 +421,7 @@ func (j *Journal) setFull(err error) {
 		j.options.Logger.Info("the journal has space again and has written everything", "path", j.options.Path)
 	}
 	j.full = err
+	j.wakeCommitters()
 }
 
 // fail stops the journal with an error and passes it to all that wait.
@@ -378,6 +433,7 @@ func (j *Journal) fail(err error) {
 	}
 	r := j.waiting
 	j.waiting = nil
+	j.wakeCommitters()
 	j.mu.Unlock()
 	if first {
 		j.options.Logger.Error("the journal could not be written; no further request will be acknowledged", "path",

@@ -411,6 +411,137 @@ func TestConcurrentCommitsShareWrites(t *testing.T) {
 	must(t, j.Close())
 }
 
+// watched is a context that tells when somebody waits for its end.
+type watched struct {
+	context.Context
+	waits chan struct{}
+	once  sync.Once
+}
+
+func (w *watched) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.waits) })
+	return w.Context.Done()
+}
+
+// held is a journal whose next cut is taken and not written until release.
+type held struct {
+	*Journal
+	table   *replay.Table
+	release func()
+	flushed chan error
+}
+
+// hold inserts a rollout, and has a cut with it wait.
+func hold(t *testing.T) *held {
+	table := newTable(t, replay.Options{})
+	h := &held{Journal: create(t, in(t), table), table: table, flushed: make(chan error, 1)}
+	t.Cleanup(func() { _ = h.Close() }) // a test may make it fail
+	h.insert(t)
+	cutting, released := make(chan struct{}), make(chan struct{})
+	h.release = sync.OnceFunc(func() { close(released) })
+	t.Cleanup(h.release) // before Close
+	h.Attach("waits", sync.OnceValues(func() ([]byte, error) {
+		close(cutting)
+		<-released
+		return []byte("x"), nil
+	}))
+	go func() { h.flushed <- h.Flush(ctx) }()
+	<-cutting
+	return h
+}
+
+func (h *held) insert(t *testing.T) {
+	t.Helper()
+	must2(h.table.Insert(ctx, aGroup(rollout.Stream(1, "test", 0), 1, 4, 0)))(t)
+}
+
+// commitUpTo calls CommitUpTo, and returns once it waits.
+func (h *held) commitUpTo(last rollout.ID) <-chan error {
+	w := &watched{Context: ctx, waits: make(chan struct{})}
+	done := make(chan error, 1)
+	go func() { done <- h.CommitUpTo(w, last) }()
+	<-w.waits
+	return done
+}
+
+// waitsForACut reports whether somebody waits for a cut to be taken.
+func (h *held) waitsForACut() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.waiting != nil
+}
+
+func TestRolloutsAreCommittedByTheFirstWriteThatHasThem(t *testing.T) {
+	h := hold(t)
+	first := h.commitUpTo(1)
+	if h.waitsForACut() {
+		t.Error("a rollout that was cut waits for another cut")
+	}
+	h.insert(t)
+	second := h.commitUpTo(2)
+	if !h.waitsForACut() {
+		t.Error("a rollout that came after the cut does not wait for the next")
+	}
+	h.release()
+	must(t, errors.Join(<-h.flushed, <-first, <-second))
+	wrote := h.Stats().Commits
+	must(t, h.CommitUpTo(ctx, 2))
+	h.insert(t)
+	must(t, h.CommitUpTo(ctx, 2))
+	if n := h.Stats().Commits; n != wrote {
+		t.Errorf("%d writes for rollouts that were committed", n-wrote)
+	}
+	must(t, h.CommitUpTo(ctx, 3))
+	if n := h.Stats().Commits; n != wrote+1 {
+		t.Errorf("%d writes for a rollout that was not committed", n-wrote)
+	}
+}
+
+// A cut from before a restore says nothing of the rollouts that the restored table has, though their ids are smaller.
+func TestACommitInFlightDoesNotOutliveARestore(t *testing.T) {
+	h := hold(t)
+	h.Restored()
+	h.release()
+	must(t, <-h.flushed)
+	h.mu.Lock()
+	committed := h.committed
+	h.mu.Unlock()
+	if committed != 0 {
+		t.Errorf("rollouts up to %d count as committed, and the restored table was not written", committed)
+	}
+	h.insert(t)
+	must(t, h.Rewrite(h.table))
+	wrote := h.Stats().Commits
+	must(t, h.CommitUpTo(ctx, 2))
+	if n := h.Stats().Commits; n != wrote {
+		t.Errorf("%d writes for rollouts that were rewritten", n-wrote)
+	}
+}
+
+// A full disk, or a failure, ends the wait for a write that will not come.
+func TestAWriteThatFailsEndsTheWaitForIt(t *testing.T) {
+	h := hold(t)
+	done := h.commitUpTo(1)
+	d := simulated(h.options)
+	d.Fill(true)
+	h.release()
+	if err := errors.Join(<-h.flushed, <-done); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("on a full disk: %v", err)
+	}
+	d.Fill(false)
+	for h.Full() != nil {
+		if err := h.CommitUpTo(ctx, 1); err != nil && !errors.Is(err, ErrNoSpace) {
+			t.Fatal(err)
+		}
+	}
+	h.insert(t)
+	d.Fail(1)
+	if err := h.CommitUpTo(ctx, 2); err == nil || errors.Is(err, ErrNoSpace) {
+		t.Errorf("on a disk that fails: %v", err)
+	}
+	must(t, h.CommitUpTo(ctx, 1)) // that is on disk all the same
+}
+
 func TestACancelledCommitDoesNotAffectOthers(t *testing.T) {
 	o := in(t)
 	table := newTable(t, replay.Options{Capacity: 8})

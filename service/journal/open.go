@@ -142,7 +142,10 @@ func readLog(l Log, o Options) (*fold, error) {
 	if err == nil && (f.number > 0 || files != nil) {
 		problems = f.finish()
 	}
+	var other formatError
 	switch {
+	case errors.As(err, &other):
+		return nil, other
 	case files != nil && (err != nil || len(problems) > 0):
 		return nil, refusal(files, err)
 	case len(problems) > 0:

@@ -27,7 +27,8 @@ var (
 // After a loss of power at any moment, with what was not synced lost, torn into sectors or in another order, and with
 // writes that fail and a disk that is full now and then, the table is the one of a moment: with always not before the
 // last commit, with interval not before the last sync, which an interval ago was over, with off not before the last
-// flush. No rollout and no batch gets an id that another had, whether that was committed, lost or undone by a restore.
+// flush. With always, what was committed to be shown is there. No rollout and no batch gets an id that another had,
+// whether that was committed, lost or undone by a restore.
 func TestAcknowledgedDataSurvivesPowerLoss(t *testing.T) {
 	n := tests.Count(*losses, *losses/20)
 	for _, mode := range []Sync{Always, Interval, Off} {
@@ -72,10 +73,17 @@ type power struct {
 	options Options
 	journal *Journal
 
-	moments  []string // what the table was at each cut
-	least    int      // the earliest that may be recovered
+	moments  []moment   // what the table was at each cut
+	shown    rollout.ID // the newest that was committed to be shown
+	least    int        // the earliest that may be recovered
 	log      []string
 	outcomes map[string]int
+}
+
+// moment is what a table was, and the newest id that it had given.
+type moment struct {
+	table string
+	last  rollout.ID
 }
 
 func newPower(t *testing.T, mode Sync, seed uint64) *power {
@@ -157,6 +165,15 @@ func (p *power) act() error {
 	case k < 21 && p.random.IntN(10) == 0:
 		p.disk.Fail(1)
 		p.note("a write or a sync will fail")
+	case k < 22 && p.random.IntN(2) == 0:
+		p.moment()
+		last := p.moments[len(p.moments)-1].last
+		err := p.journal.CommitUpTo(ctx, last)
+		p.note("show up to %d: %v", last, err)
+		if err == nil && p.options.Sync == Always {
+			p.shown = last
+		}
+		return err
 	case k < 22 && len(p.leases) == 0:
 		var saved bytes.Buffer
 		must(p.t, p.table.Snapshot(&saved))
@@ -177,7 +194,7 @@ func (p *power) moment() {
 	if len(p.leases) > 0 {
 		table = p.released()
 	}
-	p.moments = append(p.moments, describe(p.t, table))
+	p.moments = append(p.moments, moment{describe(p.t, table), p.table.ServiceView().LastID()})
 }
 
 // cut has the journal take a cut. With some modes it must be recovered.
@@ -207,7 +224,10 @@ func (p *power) recover() error {
 	p.journal, p.table, p.leases = j, table, nil
 	got := describe(p.t, table)
 	for i := len(p.moments) - 1; i >= p.least; i-- {
-		if p.moments[i] == got {
+		if p.moments[i].table == got {
+			if last := p.moments[i].last; last < p.shown {
+				return fmt.Errorf("the rollouts up to %d were shown: those after %d are lost: %s", p.shown, last, found)
+			}
 			p.outcomes["recovered"]++
 			if i < len(p.moments)-1 {
 				p.outcomes["as of earlier"]++
@@ -219,16 +239,17 @@ func (p *power) recover() error {
 				p.outcomes["holes"]++
 			}
 			p.note("recovered as of moment %d of %d: %s", i, len(p.moments), found)
-			p.moments, p.least = []string{got}, 0
+			p.moments, p.least, p.shown = []moment{{got, table.ServiceView().LastID()}}, 0, 0
 			return nil
 		}
 	}
 	for i, m := range p.moments {
-		if m == got {
+		if m.table == got {
 			return fmt.Errorf("the table is that of moment %d: want moment %d at least: %s", i, p.least, found)
 		}
 	}
-	return fmt.Errorf("the table is none that was: %s\n%s\nwant for example\n%s", found, got, p.moments[len(p.moments)-1])
+	return fmt.Errorf("the table is none that was: %s\n%s\nwant for example\n%s", found, got,
+		p.moments[len(p.moments)-1].table)
 }
 
 // describe writes down everything that must be recovered of a table.

@@ -34,7 +34,9 @@ type batch struct {
 	flags    byte
 	begun    *cut // the part that is in the log; nil: none
 	inLog    bool
-	onDisk   func() // tells the table
+	onDisk   func()     // tells the table
+	upTo     rollout.ID // newest that the table had given
+	restores int        // of the table until then
 
 	rollouts int   // written
 	bytes    int64 // of rollouts and uses
@@ -266,12 +268,18 @@ func (j *Journal) recovered(part string, run func() error) error {
 // cut takes a cut and encodes it.
 func (j *Journal) cut(r *round) (*batch, error) {
 	j.mu.Lock()
-	again := j.carry
+	again, restores := j.carry, j.restores
 	j.carry = carry{}
 	j.mu.Unlock()
 	c := j.table.Load().JournalView().Cut(again.ids...)
+	j.mu.Lock()
+	if restores == j.restores {
+		j.cutTo = c.State.LastID
+	}
+	j.mu.Unlock()
 	b := &batch{round: r, sync: r != nil && r.sync, uses: c.Changed, removed: c.Removed, requests: c.Requests,
-		keep: c.State.Requests, carried: again.upTo, onDisk: c.OnDisk, rollouts: len(c.Inserted)}
+		keep: c.State.Requests, carried: again.upTo, onDisk: c.OnDisk, upTo: c.State.LastID, restores: restores,
+		rollouts: len(c.Inserted)}
 	if err := j.addTableState(b, c); err != nil {
 		return nil, err
 	}
@@ -391,6 +399,7 @@ func (j *Journal) writeLoop() {
 		}
 		if err == nil {
 			j.setFull(nil)
+			j.noteCommitted(batches[len(batches)-1])
 		}
 		waiters, took = j.counters.waiting.Load(), time.Since(began)
 		j.answerCallers(batches, err)
