@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,8 +38,13 @@ type identity struct {
 	Folder string `json:"folder"` // random
 	Joined bool   `json:"joined"` // whether the node has ever been in the state
 
-	path  string
-	empty bool // there were no copies in the folder
+	// Damaged names the logs of which this folder has a damaged copy. At the next start they are removed, and copied
+	// from the other nodes.
+	Damaged []string `json:"damaged,omitempty"`
+
+	path     string
+	empty    bool     // there were no copies in the folder
+	repaired []string // logs that were damaged before this start
 }
 
 // readIdentity reads the identity of a node's folder, or makes one for a folder that has none.
@@ -120,7 +126,45 @@ func (n *Node) identify(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := n.identity.removeDamaged(); err != nil {
+		return err
+	}
 	return n.identity.write()
+}
+
+// removeDamaged removes the damaged copies, but keeps what this node has voted for.
+func (i *identity) removeDamaged() error {
+	for _, log := range i.Damaged {
+		if err := os.RemoveAll(streamFolder(filepath.Dir(i.path), log)); err != nil {
+			return err
+		}
+	}
+	i.repaired, i.Damaged = i.Damaged, nil
+	return nil
+}
+
+// streamFolder returns where JetStream keeps a stream in the folder of a node's copies.
+func streamFolder(copies, stream string) string {
+	return filepath.Join(copies, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams", stream)
+}
+
+// noteDamage writes down of which logs this node has a damaged copy, by the state.
+func (n *Node) noteDamage(s state) {
+	for table, p := range s.Tables {
+		if p.Damaged != n.options.Node || slices.Contains(n.identity.Damaged, p.Log) || n.repaired(p) {
+			continue
+		}
+		n.identity.Damaged = append(n.identity.Damaged, p.Log)
+		err := n.identity.write()
+		n.log.Error("this node's copy of a table's log is damaged: start the node again, and it makes a new one from the "+
+			"other nodes'", "table", table, "log", p.Log, "data", n.options.Data, "error", err)
+	}
+}
+
+// repaired reports whether this node has made a new copy of a log that was damaged.
+func (n *Node) repaired(p placement) bool {
+	return slices.Contains(n.identity.repaired, p.Log) &&
+		n.server.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, p.Log)
 }
 
 // askForName asks the other nodes until it is certain that no other folder has had this node's name: until one answers

@@ -8,8 +8,10 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -47,10 +49,16 @@ type tableLog struct {
 	lost   func(error) // called once nothing can be appended any more
 	log    *slog.Logger
 	last   uint64 // sequence number of the last message
+	avoid  string // a node whose copy is damaged; "": none is known
+	source string // the node whose copy was read, or led where it was found too short
+	// For other goroutines: the sequence numbers of the last message that is acknowledged, and of the first that is not
+	// trimmed.
+	reached, first atomic.Uint64
 }
 
-// takeLog opens a table's log as its only writer: it ends the ownership before.
-func takeLog(ctx context.Context, l *tableLog) error {
+// takeLog opens a table's log as its only writer: it ends the ownership before. Floor is the sequence number of a message
+// that was acknowledged: the copy of a leader that has not so many is damaged.
+func takeLog(ctx context.Context, l *tableLog, floor uint64) error {
 	stream, err := l.js.Stream(ctx, l.name)
 	if err != nil {
 		return err
@@ -61,13 +69,19 @@ func takeLog(ctx context.Context, l *tableLog) error {
 		if err != nil {
 			return err
 		}
-		l.last = info.State.LastSeq
+		if l.last = info.State.LastSeq; l.last < floor {
+			l.source = leaderOf(info.Cluster)
+			err := fmt.Errorf("%w: the copy of %s on node %s ends with message %d: %d was acknowledged", journal.ErrDamaged,
+				l, l.source, l.last, floor)
+			return errors.Join(err, l.stepDown(ctx))
+		}
 		// An empty message, which readers skip, makes the sequence number that an earlier owner expects wrong.
 		ack, err := l.js.PublishMsg(ctx, l.message(nil), jetstream.WithExpectLastSequence(l.last),
 			jetstream.WithRetryAttempts(0))
 		switch {
 		case err == nil:
 			l.last = ack.Sequence
+			l.reached.Store(l.last)
 			return nil
 		case !isWrongSequence(err):
 			return err
@@ -129,6 +143,7 @@ func (l *tableLog) Append(messages [][]byte, _ bool) (uint64, error) {
 		}
 	}
 	l.last = base + uint64(len(messages))
+	l.reached.Store(l.last)
 	return l.last, nil
 }
 
@@ -189,30 +204,55 @@ func (l *tableLog) written(after uint64) (int, error) {
 	return int(last - after), nil
 }
 
-// Read implements [journal.Log]. JetStream leaves out messages that it finds damaged: they are missed here.
+// Read implements [journal.Log]. It reads the copy of a node other than avoid; source is whose it was. JetStream leaves
+// out messages that it finds damaged: they are missed here.
 func (l *tableLog) Read(yield func([]journal.Message) error) error {
-	// An ordered consumer would repeat by itself what fails, after 5 to 10 s each.
-	ctx, cancel := context.WithTimeout(l.ctx, askTime)
-	defer cancel()
-	consumer, err := l.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute})
+	info, err := l.stream.Info(l.ctx)
+	if err == nil {
+		err = l.readCopy(l.ctx, func(node string) bool { return node != l.avoid }, yield)
+	}
+	if err == nil {
+		l.first.Store(info.State.FirstSeq)
+	}
+	return err
+}
+
+// copyTries is how many consumers are made until JetStream puts one on a node whose copy is wanted.
+const copyTries = 64
+
+// readCopy reads the messages up to the last from the copy of a node that is wanted.
+func (l *tableLog) readCopy(ctx context.Context, wanted func(node string) bool,
+	yield func([]journal.Message) error) error {
+	consumer, err := l.consumerOn(ctx, wanted)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+		defer cancel()
+		_ = l.stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) // it ends by itself, too
+	}()
 	messages, err := consumer.Messages(jetstream.PullMaxBytes(16<<20), jetstream.PullExpiry(readExpiry),
 		jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
 		return err
 	}
 	defer messages.Stop()
-	defer context.AfterFunc(l.ctx, messages.Stop)()
+	defer context.AfterFunc(ctx, messages.Stop)()
+	silence := time.AfterFunc(3*readExpiry, messages.Stop)
+	defer silence.Stop()
 	var batch []journal.Message
 	bytes, last := 0, uint64(0) // of batch; position
 	for n := uint64(1); ; n++ {
 		m, err := messages.Next()
-		if err != nil {
-			return errors.Join(err, context.Cause(l.ctx))
+		if errors.Is(err, jetstream.ErrMsgIteratorClosed) && ctx.Err() == nil {
+			return fmt.Errorf("%w: the copy of %s on node %s ends with message %d: want %d", journal.ErrDamaged, l, l.source,
+				last, l.last)
 		}
+		if err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		silence.Reset(3 * readExpiry)
 		at, err := m.Metadata()
 		if err != nil {
 			return err
@@ -220,14 +260,13 @@ func (l *tableLog) Read(yield func([]journal.Message) error) error {
 		if at.Sequence.Consumer != n {
 			return fmt.Errorf("message %d of %s came as message %d", at.Sequence.Consumer, l, n)
 		}
-		if last != 0 && at.Sequence.Stream != last+1 {
-			return fmt.Errorf("%w: message %d of %s comes after message %d: want the ones between", journal.ErrDamaged,
-				at.Sequence.Stream, l, last)
+		if err := l.follows(ctx, last, at.Sequence.Stream); err != nil {
+			return err
 		}
 		last = at.Sequence.Stream
 		data, err := content(m.Data())
 		if err != nil {
-			return fmt.Errorf("message %d of %s: %w", last, l, err)
+			return fmt.Errorf("message %d of %s on node %s: %w", last, l, l.source, err)
 		}
 		if len(data) > 0 {
 			batch, bytes = append(batch, journal.Message{Position: last, Data: data}), bytes+len(data)
@@ -241,8 +280,54 @@ func (l *tableLog) Read(yield func([]journal.Message) error) error {
 	}
 }
 
+// consumerOn returns a consumer on a node that is wanted. JetStream chooses the node of each, at random.
+func (l *tableLog) consumerOn(ctx context.Context, wanted func(node string) bool) (jetstream.Consumer, error) {
+	for range copyTries {
+		// An ordered consumer would repeat by itself what fails, after 5 to 10 s each.
+		ask, cancel := context.WithTimeout(ctx, askTime)
+		consumer, err := l.stream.CreateConsumer(ask, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy,
+			MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute})
+		if err == nil {
+			l.source = leaderOf(consumer.CachedInfo().Cluster)
+			if wanted(l.source) {
+				cancel()
+				return consumer, nil
+			}
+			err = l.stream.DeleteConsumer(ask, consumer.CachedInfo().Name)
+		}
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("reading %s: none of %d readers was given the node that is wanted", l, copyTries)
+}
+
+// follows checks that a message comes after the one before, 0 at the beginning, unless those between are trimmed.
+func (l *tableLog) follows(ctx context.Context, last, next uint64) error {
+	if next == last+1 {
+		return nil
+	}
+	first := l.first.Load() // of the owner; a copy's own beginning may be what is lost
+	if first == 0 {
+		ask, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		info, err := l.stream.Info(ask)
+		if err != nil {
+			return err
+		}
+		first = info.State.FirstSeq
+	}
+	if next > max(last+1, first) {
+		return fmt.Errorf("%w: message %d of %s on node %s comes after message %d: want the ones between",
+			journal.ErrDamaged, next, l, l.source, last)
+	}
+	return nil
+}
+
 // Trim implements [journal.Log]. What could not be removed is removed with the next.
 func (l *tableLog) Trim(before uint64) error {
+	l.first.Store(max(before, l.first.Load()))
 	ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
 	defer cancel()
 	if err := l.stream.Purge(ctx, jetstream.WithPurgeSequence(before)); err != nil {
@@ -250,6 +335,20 @@ func (l *tableLog) Trim(before uint64) error {
 			strconv.FormatUint(before, 10), "error", err)
 	}
 	return nil
+}
+
+// leaderOf returns the name of the node that leads a stream or a consumer, "" if none does, or there is one node only.
+func leaderOf(c *jetstream.ClusterInfo) string {
+	if c == nil {
+		return ""
+	}
+	return c.Leader
+}
+
+// stepDown has another node lead the stream.
+func (l *tableLog) stepDown(ctx context.Context) error {
+	_, err := l.js.Conn().RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, l.name), nil)
+	return err
 }
 
 func hasCode(err error, codes ...jetstream.ErrorCode) bool {

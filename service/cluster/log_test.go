@@ -51,7 +51,7 @@ func withLog(t *testing.T, data string, use func(l *tableLog) error) error {
 		lost: func(error) {}}
 	attempt, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := takeLog(attempt, l); err != nil {
+	if err := takeLog(attempt, l, 0); err != nil {
 		t.Fatal(err)
 	}
 	return use(l)

@@ -259,6 +259,7 @@ func (n *Node) beatLoop(stop context.Context) {
 		default:
 			n.lease.extend(started)
 			s, _ := n.directory.last()
+			n.noteDamage(s)
 			n.tables.reconcile(s, n.session)
 			n.tables.sweep(stop, s)
 		}
@@ -288,8 +289,12 @@ func (n *Node) edit(s *state) error {
 	for table, p := range s.Tables {
 		if p.Owner == n.options.Node && n.tables.serves(table, p.Log) {
 			p.Counts = n.tables.host.Counts(table)
-			s.Tables[table] = p
+			p.Reached = max(p.Reached, n.tables.reached(table))
 		}
+		if p.Damaged == n.options.Node && n.repaired(p) {
+			p.Damaged = ""
+		}
+		s.Tables[table] = p
 	}
 	return nil
 }
@@ -416,6 +421,10 @@ func (n *Node) View() wire.ClusterView {
 			p.Owner = ""
 		}
 		v.Tables = append(v.Tables, wire.PlacedTable{Name: name, Owner: p.Owner, Counts: p.Counts})
+		if p.Damaged != "" {
+			v.Risks = append(v.Risks, fmt.Sprintf("node %s has a damaged copy of table %s: start that node again, and it "+
+				"makes a new one from the others'", p.Damaged, name))
+		}
 	}
 	most := n.options.Replicas/2 + 1
 	if node, why := s.full(); node != "" {

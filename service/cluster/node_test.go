@@ -370,11 +370,7 @@ func TestANodeThatLostItsFolderIsReplaced(t *testing.T) {
 	}
 	for at := range 3 { // each of them has all copies
 		c.insert("lab", 20+at)
-		for end := time.Now().Add(time.Minute); !c.whole(); time.Sleep(100 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("not all nodes have all copies")
-			}
-		}
+		c.awaitWhole()
 		c.kill(at)
 		c.insert("lab", 23+at)
 		c.start(at)

@@ -40,6 +40,8 @@ type placement struct {
 	Owner   string      `json:"owner,omitempty"`   // a node; "" while no node is up
 	Session uint64      `json:"session,omitempty"` // of the owner
 	Counts  wire.Counts `json:"counts"`            // as of the owner's last beat
+	Reached uint64      `json:"reached,omitempty"` // last message of the log that was acknowledged, as of that beat
+	Damaged string      `json:"damaged,omitempty"` // a node whose copy of the log is damaged
 }
 
 // errEvicted is the error of a node whose lease another node has ended.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
@@ -69,6 +72,7 @@ type ownership struct {
 	ask    chan struct{}           // closed by stop
 	done   chan struct{}           // closed when the table is closed
 	open   atomic.Bool
+	taken  atomic.Pointer[tableLog] // the log, once the table is open
 }
 
 // serves reports whether this node has a table open.
@@ -169,10 +173,100 @@ func (t *tables) open(table string, o *ownership) error {
 		}}
 	attempt, cancel := context.WithTimeout(o.ctx, askTime)
 	defer cancel()
-	if err := takeLog(attempt, l); err != nil {
+	s, _ := t.directory.last()
+	l.avoid = s.Tables[table].Damaged
+	err := takeLog(attempt, l, s.Tables[table].Reached)
+	if err == nil {
+		err = t.host.Open(table, []byte(l.stream.CachedInfo().Config.Metadata[definitionOf]), l)
+	}
+	if errors.Is(err, journal.ErrDamaged) {
+		return errors.Join(err, t.tellDamage(o.ctx, table, l, err))
+	}
+	if err == nil {
+		o.taken.Store(l)
+	}
+	return err
+}
+
+// tellDamage tells the other nodes that one has a damaged copy of a table's log, so that it is not read.
+func (t *tables) tellDamage(ctx context.Context, table string, l *tableLog, why error) error {
+	if l.source == "" {
+		return nil
+	}
+	t.log.Warn("a copy of a table's log is damaged: another node's is read", "table", table, "node", l.source, "error", why)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return t.directory.change(ctx, func(s *state) error {
+		p, known := s.Tables[table]
+		if !known || p.Log != l.name || p.Damaged == l.source {
+			return errSame
+		}
+		p.Damaged = l.source
+		s.Tables[table] = p
+		return nil
+	})
+}
+
+// scrub reads the copies of the logs of this node's tables on all nodes that are up, and tells the others which are
+// damaged.
+func (t *tables) scrub(ctx context.Context) error {
+	s, _ := t.directory.last()
+	var errs []error
+	for table, p := range s.Tables {
+		if t.serves(table, p.Log) {
+			errs = append(errs, t.scrubTable(ctx, table, t.find(table).taken.Load()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *tables) scrubTable(ctx context.Context, table string, own *tableLog) error {
+	if own == nil { // it was closed just now
+		return nil
+	}
+	stream, err := t.directory.js.Stream(ctx, own.name)
+	if err != nil {
 		return err
 	}
-	return t.host.Open(table, []byte(l.stream.CachedInfo().Config.Metadata[definitionOf]), l)
+	var errs []error
+	for _, node := range copies(stream.CachedInfo().Cluster) {
+		l := &tableLog{js: t.directory.js, stream: stream, name: own.name, ctx: ctx, log: t.log, last: own.reached.Load()}
+		l.first.Store(own.first.Load())
+		err := l.readCopy(ctx, func(at string) bool { return at == node }, func([]journal.Message) error {
+			l.first.Store(own.first.Load()) // it is trimmed meanwhile
+			return nil
+		})
+		if errors.Is(err, journal.ErrDamaged) {
+			err = t.tellDamage(ctx, table, l, err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// copies returns the nodes that have current copies of a stream.
+func copies(c *jetstream.ClusterInfo) (nodes []string) {
+	if c == nil {
+		return nil
+	}
+	nodes = append(nodes, c.Leader)
+	for _, r := range c.Replicas {
+		if r.Current && !r.Offline {
+			nodes = append(nodes, r.Name)
+		}
+	}
+	return nodes
+}
+
+// reached returns the sequence number of the last message of a table's log that is acknowledged, 0 if the table is not
+// served here.
+func (t *tables) reached(table string) uint64 {
+	if o := t.find(table); o != nil {
+		if l := o.taken.Load(); l != nil {
+			return l.reached.Load()
+		}
+	}
+	return 0
 }
 
 // pass closes a table and gives it to another node: because that has fewer, or because this one cannot write its log.

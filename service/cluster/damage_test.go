@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/internal/tests"
+)
+
+// files returns the paths of the files of a node's copy of a stream whose names end so.
+func (c *trio) files(i int, stream, ending string) (paths []string) {
+	c.t.Helper()
+	dir := streamFolder(filepath.Join(c.options[i].Data, copiesFolder), stream)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ending) {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil || len(paths) == 0 {
+		c.t.Fatalf("files of %s in %s: %v, %v", stream, dir, paths, err)
+	}
+	return paths
+}
+
+// damages are what disks do to a file.
+var damages = map[string]func(path string, random *rand.Rand) error{
+	"a flipped bit": func(path string, random *rand.Rand) error {
+		b, err := os.ReadFile(path)
+		if err != nil || len(b) == 0 {
+			return err
+		}
+		b[random.IntN(len(b))] ^= 1 << random.IntN(8)
+		return os.WriteFile(path, b, 0o600)
+	},
+	"half a file": func(path string, _ *rand.Rand) error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		return os.Truncate(path, info.Size()/2)
+	},
+	"no file": func(path string, _ *rand.Rand) error { return os.Remove(path) },
+}
+
+func TestADamagedCopyLosesNothing(t *testing.T) {
+	tests.Long(t)
+	c := startTrio(t)
+	create(t, c.any(), "lab")
+	random := rand.New(rand.NewPCG(1, 4))
+	next, named := 0, 0
+	for name, damage := range damages {
+		for range 30 {
+			c.insert("lab", next)
+			next++
+		}
+		log := c.placed("lab").Log
+		at := random.IntN(3)
+		c.kill(at)
+		for range 5 { // which the damaged node does not have
+			c.insert("lab", next)
+			next++
+		}
+		for _, path := range c.files(at, log, ".blk") {
+			if err := damage(path, random); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.start(at)
+		c.awaitWhole()
+		owner, _ := c.owner("lab")
+		if err := c.nodes[owner].tables.scrub(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		damaged := c.placed("lab").Damaged
+		if damaged != "" && damaged != c.options[at].Node {
+			t.Fatalf("%s on node %d: the scrub names %q", name, at, damaged)
+		}
+		c.pass("lab") // another owner reads what is left
+		c.insert("lab", next)
+		next++
+		if damaged != "" { // otherwise JetStream has seen it by itself, and made the copy anew
+			named++
+			c.repair(at, log)
+		}
+		down := (at + 1 + random.IntN(2)) % 3
+		c.kill(down)
+		c.insert("lab", next)
+		next++
+		c.start(down)
+		c.awaitWhole()
+		c.pass("lab")
+		_, s := c.owner("lab")
+		counts := s.prompts()
+		for i := range next {
+			if counts[fmt.Sprint(i)] != 2 {
+				t.Fatalf("%s on node %d: group %d of %d has %d rollouts", name, at, i, next, counts[fmt.Sprint(i)])
+			}
+		}
+		t.Logf("%s on node %d: all of %d groups are there; named %q", name, at, next, damaged)
+	}
+	if named == 0 {
+		t.Error("no copy was found damaged")
+	}
+}
+
+// repair starts a node with a damaged copy of table lab's log again, and scrubs its new copy.
+func (c *trio) repair(at int, log string) {
+	c.t.Helper()
+	tests.Until(c.t, "the damaged node's note", func() bool {
+		i, err := readIdentity(c.options[at])
+		return err == nil && slices.Contains(i.Damaged, log)
+	})
+	if risks := strings.Join(c.any().View().Risks, ""); !strings.Contains(risks, "has a damaged copy of table lab") {
+		c.t.Errorf("the risks are %q", risks)
+	}
+	c.kill(at)
+	c.start(at)
+	tests.Until(c.t, "a new copy", func() bool { return c.placed("lab").Damaged == "" })
+	c.awaitWhole()
+	owner, _ := c.owner("lab")
+	if err := c.nodes[owner].tables.scrub(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	if again := c.placed("lab").Damaged; again != "" {
+		c.t.Fatalf("the new copy of %s is damaged", again)
+	}
+}
+
+// placed returns what the nodes agree on about a table.
+func (c *trio) placed(table string) (p placement) {
+	c.t.Helper()
+	tests.Until(c.t, "the state", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), askTime)
+		defer cancel()
+		s, err := c.any().directory.ask(ctx)
+		p = s.Tables[table]
+		return err == nil
+	})
+	return p
+}
+
+// pass has a table's owner give it to another node, which reads its log.
+func (c *trio) pass(table string) {
+	at, _ := c.owner(table)
+	log := c.placed(table).Log
+	c.nodes[at].tables.pass(table, log, nil)
+	tests.Until(c.t, "another owner", func() bool {
+		now, _ := c.owner(table)
+		return now != at
+	})
+}
+
+// awaitWhole waits until all nodes have all copies.
+func (c *trio) awaitWhole() {
+	c.t.Helper()
+	tests.Until(c.t, "all copies", c.whole)
+}
