@@ -222,6 +222,10 @@ func (s *Service) scrubJournals() {
 		case <-ctx.Done():
 		}
 	}()
+	if s.options.Cluster != nil {
+		s.scrubCopies(ctx)
+		return
+	}
 	look := time.NewTicker(max(s.options.ScrubInterval/10, time.Millisecond))
 	defer look.Stop()
 	for ctx.Err() == nil {
@@ -230,13 +234,30 @@ func (s *Service) scrubJournals() {
 		case <-ctx.Done():
 		}
 		for _, t := range s.list() {
-			if t.journal == nil || s.options.Cluster != nil || time.Since(t.journal.Stats().Verified) < s.options.ScrubInterval {
+			if t.journal == nil || time.Since(t.journal.Stats().Verified) < s.options.ScrubInterval {
 				continue
 			}
 			err := faults.Recovered("scrubbing", func() error { return t.journal.Scrub(ctx, scrubRate) })
 			if err != nil && ctx.Err() == nil && !errors.Is(err, journal.ErrClosed) {
 				s.log.Warn("reading a journal through", "table", t.Name, "error", err)
 			}
+		}
+	}
+}
+
+// scrubCopies has a cluster's copies read through every Options.ScrubInterval.
+func (s *Service) scrubCopies(ctx context.Context) {
+	due := time.NewTicker(s.options.ScrubInterval)
+	defer due.Stop()
+	for {
+		select {
+		case <-due.C:
+		case <-ctx.Done():
+			return
+		}
+		err := faults.Recovered("scrubbing", func() error { return s.options.Cluster.Scrub(ctx, scrubRate) })
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("reading the copies of tables through", "error", err)
 		}
 	}
 }

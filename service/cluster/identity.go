@@ -150,21 +150,25 @@ func streamFolder(copies, stream string) string {
 
 // noteDamage writes down of which logs this node has a damaged copy, by the state.
 func (n *Node) noteDamage(s state) {
+	i := n.identity
 	for table, p := range s.Tables {
-		if p.Damaged != n.options.Node || slices.Contains(n.identity.Damaged, p.Log) || n.repaired(p) {
+		if p.Damaged != i.Node || p.Copied || slices.Contains(i.Damaged, p.Log) || slices.Contains(i.repaired, p.Log) {
 			continue
 		}
-		n.identity.Damaged = append(n.identity.Damaged, p.Log)
-		err := n.identity.write()
+		i.Damaged = append(i.Damaged, p.Log)
 		n.log.Error("this node's copy of a table's log is damaged: start the node again, and it makes a new one from the "+
-			"other nodes'", "table", table, "log", p.Log, "data", n.options.Data, "error", err)
+			"other nodes'", "table", table, "log", p.Log, "data", n.options.Data, "error", i.write())
 	}
 }
 
-// repaired reports whether this node has made a new copy of a log that was damaged.
+// repaired reports, once, that this node has made a new copy of a log that was damaged.
 func (n *Node) repaired(p placement) bool {
-	return slices.Contains(n.identity.repaired, p.Log) &&
-		n.server.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, p.Log)
+	at := slices.Index(n.identity.repaired, p.Log)
+	if at < 0 || !n.server.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, p.Log) {
+		return p.Copied
+	}
+	n.identity.repaired = slices.Delete(n.identity.repaired, at, at+1)
+	return true
 }
 
 // askForName asks the other nodes until it is certain that no other folder has had this node's name: until one answers
@@ -268,6 +272,12 @@ func (n *Node) takeOver(ctx context.Context) error {
 	return n.directory.change(ctx, func(s *state) error {
 		c.ReplacedBy = n.options.Node
 		s.Names[lost] = c
+		for table, p := range s.Tables {
+			if p.Damaged == lost {
+				p.Damaged, p.Copied = "", false
+				s.Tables[table] = p
+			}
+		}
 		return nil
 	})
 }

@@ -261,6 +261,7 @@ func (n *Node) beatLoop(stop context.Context) {
 			s, _ := n.directory.last()
 			n.noteDamage(s)
 			n.tables.reconcile(s, n.session)
+			n.tables.readNewCopies(s)
 			n.tables.sweep(stop, s)
 		}
 		select {
@@ -292,7 +293,7 @@ func (n *Node) edit(s *state) error {
 			p.Reached = max(p.Reached, n.tables.reached(table))
 		}
 		if p.Damaged == n.options.Node && n.repaired(p) {
-			p.Damaged = ""
+			p.Copied = true
 		}
 		s.Tables[table] = p
 	}
@@ -405,6 +406,12 @@ func (n *Node) partsOf(s state, name string) (parts []wire.Part) {
 	return parts
 }
 
+// Scrub reads the copies of the logs of this node's tables on all nodes that are up, at most so many bytes per second,
+// and tells the others which are damaged.
+func (n *Node) Scrub(ctx context.Context, bytesPerSecond int64) error {
+	return n.tables.scrub(ctx, bytesPerSecond)
+}
+
 // View returns what the node knows of the others, as of its last beat.
 func (n *Node) View() wire.ClusterView {
 	s, _ := n.directory.last()
@@ -423,7 +430,7 @@ func (n *Node) View() wire.ClusterView {
 		v.Tables = append(v.Tables, wire.PlacedTable{Name: name, Owner: p.Owner, Counts: p.Counts})
 		if p.Damaged != "" {
 			v.Risks = append(v.Risks, fmt.Sprintf("node %s has a damaged copy of table %s: start that node again, and it "+
-				"makes a new one from the others'", p.Damaged, name))
+				"makes a new one from the others'; if this stays, replace it (cluster.replaces)", p.Damaged, name))
 		}
 	}
 	most := n.options.Replicas/2 + 1

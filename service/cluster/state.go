@@ -42,6 +42,7 @@ type placement struct {
 	Counts  wire.Counts `json:"counts"`            // as of the owner's last beat
 	Reached uint64      `json:"reached,omitempty"` // last message of the log that was acknowledged, as of that beat
 	Damaged string      `json:"damaged,omitempty"` // a node whose copy of the log is damaged
+	Copied  bool        `json:"copied,omitempty"`  // that node has made a new copy, which nobody has read yet
 }
 
 // errEvicted is the error of a node whose lease another node has ended.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,6 +56,8 @@ type tables struct {
 	mu          sync.Mutex
 	owned       map[string]*ownership
 	handingOver map[string]bool // to another node just now
+
+	reading atomic.Bool // a new copy just now
 
 	// Only for the goroutine that beats.
 	settled time.Time // when a table was last opened or handed over
@@ -194,50 +197,91 @@ func (t *tables) tellDamage(ctx context.Context, table string, l *tableLog, why 
 		return nil
 	}
 	t.log.Warn("a copy of a table's log is damaged: another node's is read", "table", table, "node", l.source, "error", why)
+	return t.setDamaged(ctx, table, l.name, l.source)
+}
+
+// setDamaged says in the state which node has a damaged copy of a table's log, "" for none.
+func (t *tables) setDamaged(ctx context.Context, table, log, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	return t.directory.change(ctx, func(s *state) error {
 		p, known := s.Tables[table]
-		if !known || p.Log != l.name || p.Damaged == l.source {
+		if !known || p.Log != log || p.Damaged == node && !p.Copied {
 			return errSame
 		}
-		p.Damaged = l.source
+		p.Damaged, p.Copied = node, false
 		s.Tables[table] = p
 		return nil
 	})
 }
 
+// readNewCopies reads what nodes have made anew in the place of damaged copies of this node's tables, and says in the
+// state that they are whole, or that they are damaged again.
+func (t *tables) readNewCopies(s state) {
+	for table, p := range s.Tables {
+		if !p.Copied || !t.serves(table, p.Log) || !t.reading.CompareAndSwap(false, true) {
+			continue
+		}
+		t.running.Go(func() {
+			defer t.reading.Store(false)
+			err := t.scrubTable(t.ctx, table, math.MaxInt64, []string{p.Damaged})
+			if err == nil {
+				err = t.setDamaged(t.ctx, table, p.Log, "")
+			}
+			if err != nil && t.ctx.Err() == nil {
+				t.log.Warn("reading the new copy of a table's log", "table", table, "node", p.Damaged, "error", err)
+			}
+		})
+	}
+}
+
 // scrub reads the copies of the logs of this node's tables on all nodes that are up, and tells the others which are
 // damaged.
-func (t *tables) scrub(ctx context.Context) error {
+func (t *tables) scrub(ctx context.Context, bytesPerSecond int64) error {
 	s, _ := t.directory.last()
 	var errs []error
 	for table, p := range s.Tables {
-		if t.serves(table, p.Log) {
-			errs = append(errs, t.scrubTable(ctx, table, t.find(table).taken.Load()))
+		if !t.serves(table, p.Log) {
+			continue
+		}
+		stream, err := t.directory.js.Stream(ctx, p.Log)
+		if err == nil {
+			err = t.scrubTable(ctx, table, bytesPerSecond, copies(stream.CachedInfo().Cluster))
+		}
+		if !errors.Is(err, journal.ErrDamaged) { // which the others are told
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (t *tables) scrubTable(ctx context.Context, table string, own *tableLog) error {
-	if own == nil { // it was closed just now
-		return nil
+// scrubTable reads the copies of the log of a table of this node on other nodes.
+func (t *tables) scrubTable(ctx context.Context, table string, bytesPerSecond int64, nodes []string) error {
+	o := t.find(table)
+	if o == nil || !o.open.Load() { // it was closed just now
+		return errLost
 	}
-	stream, err := t.directory.js.Stream(ctx, own.name)
-	if err != nil {
-		return err
-	}
+	own := o.taken.Load()
 	var errs []error
-	for _, node := range copies(stream.CachedInfo().Cluster) {
-		l := &tableLog{js: t.directory.js, stream: stream, name: own.name, ctx: ctx, log: t.log, last: own.reached.Load()}
+	for _, node := range nodes {
+		l := &tableLog{js: t.directory.js, stream: own.stream, name: own.name, ctx: ctx, log: t.log,
+			last: own.reached.Load()}
 		l.first.Store(own.first.Load())
-		err := l.readCopy(ctx, func(at string) bool { return at == node }, func([]journal.Message) error {
+		err := l.readCopy(ctx, func(at string) bool { return at == node }, func(batch []journal.Message) error {
 			l.first.Store(own.first.Load()) // it is trimmed meanwhile
-			return nil
+			bytes := 0
+			for _, m := range batch {
+				bytes += len(m.Data)
+			}
+			select {
+			case <-time.After(time.Duration(float64(bytes) / float64(bytesPerSecond) * float64(time.Second))):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		})
 		if errors.Is(err, journal.ErrDamaged) {
-			err = t.tellDamage(ctx, table, l, err)
+			err = errors.Join(err, t.tellDamage(ctx, table, l, err))
 		}
 		errs = append(errs, err)
 	}
