@@ -255,7 +255,8 @@ type remote struct {
 	dir     string // of the run, for what errors advise
 
 	version rollout.Version // that the table must have
-	last    uint64          // rollout id given last; ids go up by one, in parts each part's do
+	last    uint64          // rollouts inserted
+	newest  uint64          // rollout id given last, 0 if none was
 	draws   uint64          // batches drawn
 	slot    int             // of the last checkpoint, 0 or 1
 }
@@ -323,11 +324,16 @@ func (r *remote) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout
 		return nil, r.advise(err)
 	}
 	ids := make([]rollout.ID, len(answer.IDs))
+	passed := false // ids
 	for i, id := range answer.IDs {
-		if r.last++; id != r.last && !r.inParts() {
-			return nil, r.changed("gave a rollout the id %d where %d was due", id, r.last)
+		passed = passed || id != r.newest+1
+		ids[i], r.newest = rollout.ID(id), id
+		r.last++
+	}
+	if passed && !r.inParts() { // ids of another program, or those that a service passes over when it starts again
+		if _, err := r.stats(ctx); err != nil {
+			return nil, err
 		}
-		ids[i] = rollout.ID(id)
 	}
 	return ids, r.at(rollout.Version(answer.Version))
 }
