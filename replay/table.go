@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -77,119 +76,6 @@ func New(o Options) (*Table, error) {
 
 // Options returns the options with defaults filled in.
 func (t *Table) Options() Options { return t.options.WithDefaults() } // a copy of what the pointers point to
-
-// Sample draws a batch and counts its draws as used: for a trainer in the same process, where a batch handed out is a
-// batch delivered. An error wraps rollout.ErrStarved if the shard holds too little: fewer than min_size, fewer never
-// handed out as fresh than Request.Fresh, fewer drawable than Size (none, with samplers uniform and prioritized), or
-// fewer draws than max_uses still allows. A repeated request id gets the same batch, counted once, while the shard
-// remembers it: its last 8, and up to 256 within 128 MiB or an eighth of capacity_bytes for all shards.
-//
-// A request that names prompts gets what the shard has of them, min_size or not, and is never starved. It needs the
-// option prompt_index. It costs O(1) for each rollout of these prompts and each operator of its expressions, O(L) where
-// they measure the tokens (mean_logprob, length), and with an order a sort of each prompt's.
-func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	s, r, err := t.shardOfRequest(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sample(r)
-}
-
-// Lease draws a batch that [Table.Acknowledge] turns into uses. Until then its draws count against max_uses; released,
-// or not settled within lease_seconds, they go back uncounted, and a queue delivers them again. Errors and repeated
-// request ids are as with [Table.Sample]; a batch that went back is forgotten, and its request draws a new one.
-func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch, error) {
-	s, r, err := t.shardOfRequest(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b, _, err := s.lease(r)
-	if err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-// request is a request with its expressions parsed.
-type request struct {
-	rollout.Request
-	where, order *formula.Formula // nil: not given
-}
-
-func (t *Table) shardOfRequest(ctx context.Context, asked rollout.Request) (*lockedShard, request, error) {
-	req := request{Request: asked}
-	if err := ctx.Err(); err != nil {
-		return nil, req, err
-	}
-	if err := t.checkDraw(&req); err != nil {
-		return nil, req, err
-	}
-	if req.Shard < 0 || req.Shard >= len(t.shards) {
-		return nil, req, fmt.Errorf("shard is %d: name one of 0 to %d: %w", req.Shard, len(t.shards)-1,
-			rollout.ErrInvalid)
-	}
-	return t.shards[req.Shard], req, nil
-}
-
-// checkDraw refuses a request that no shard can ever fill, and parses the expressions of a draw by prompt.
-func (t *Table) checkDraw(req *request) error {
-	switch {
-	case len(req.Prompts) > 0:
-		return t.checkPrompts(req)
-	case req.PerPrompt != 0 || req.Where != "" || req.Order != "":
-		return fmt.Errorf("per_prompt, where or order is given without prompts: name prompts, or leave them out: %w",
-			rollout.ErrInvalid)
-	case req.Size < 1:
-		return fmt.Errorf("size is %d: ask for at least 1 rollout: %w", req.Size, rollout.ErrInvalid)
-	case req.Fresh < 0 || req.Fresh > req.Size:
-		return fmt.Errorf("fresh is %d: ask for 0 to size (%d) rollouts: %w", req.Fresh, req.Size, rollout.ErrInvalid)
-	}
-	return nil
-}
-
-// Acknowledge counts the draws of leased batches as used, at the versions at which they were drawn. It settles all it
-// can; the error wraps rollout.ErrNoLease if a batch is not on lease, and nothing is counted for that one.
-func (t *Table) Acknowledge(ctx context.Context, batches ...rollout.BatchID) error {
-	return t.settleAll(ctx, batches, func(s *shard, i int) { s.acknowledgeLease(i) })
-}
-
-// Release gives the draws of leased batches back, uncounted. Errors are as with [Table.Acknowledge].
-func (t *Table) Release(ctx context.Context, batches ...rollout.BatchID) error {
-	return t.settleAll(ctx, batches, func(s *shard, i int) { s.releaseLease(i) })
-}
-
-func (t *Table) settleAll(ctx context.Context, batches []rollout.BatchID, do func(s *shard, i int)) error {
-	err := ctx.Err()
-	if err != nil {
-		return err
-	}
-	for _, id := range batches {
-		if e := t.settleLease(id, do); err == nil {
-			err = e
-		}
-	}
-	return err
-}
-
-// settleLease does something with the lease of a batch, the i-th of its shard.
-func (t *Table) settleLease(id rollout.BatchID, do func(s *shard, i int)) error {
-	if id == 0 {
-		return fmt.Errorf("settling batch 0, which no table hands out: %w", rollout.ErrNoLease)
-	}
-	s := t.shards[uint64(id-1)%uint64(len(t.shards))]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expireLeases()
-	i, err := s.findLease(id)
-	if err == nil {
-		do(s.shard, i)
-	}
-	return err
-}
 
 // Version returns the table's version: the last one that Advance or Rewind set.
 func (t *Table) Version() rollout.Version {
