@@ -54,8 +54,8 @@ const (
 	rememberedShare  = 8
 )
 
-// RolloutOverhead is what a rollout takes besides [rollout.Rollout.Bytes], in a table, decoded, or held by a lease after
-// it left: its object, slot and bookkeeping, in bytes. It is measured, and rounded up.
+// RolloutOverhead is what a rollout takes besides [rollout.Rollout.Bytes], in a table, decoded, or held by a lease
+// after it left: its object, slot and bookkeeping, in bytes. It is measured, and rounded up.
 const RolloutOverhead = 512
 
 // rememberedBatches returns the bound of a shard's remembered batches.

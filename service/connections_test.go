@@ -200,7 +200,8 @@ func TestAttackACallerWithAllConnectionsKeepsNobodyOut(t *testing.T) {
 // A caller with a call in progress on each connection that it can get leaves some to others.
 func TestAttackACallerWithACallOnEachConnectionKeepsNobodyOut(t *testing.T) {
 	const most = 24
-	v := serve(t, Options{MaxConnections: most, Tables: []wire.Table{{Name: "a"}}, Caller: func(ctx context.Context) string {
+	tables := []wire.Table{{Name: "a"}}
+	v := serve(t, Options{MaxConnections: most, Tables: tables, Caller: func(ctx context.Context) string {
 		return strings.Join(metadata.ValueFromIncomingContext(ctx, "caller"), "")
 	}})
 	as := func(caller string) context.Context { return metadata.AppendToOutgoingContext(v.ctx, "caller", caller) }

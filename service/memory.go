@@ -193,8 +193,8 @@ func (p *pool) callers(of account) (all *shares, name string) {
 	return p.byCaller, of.name
 }
 
-// acquire waits until bytes are free for an account and a table, and takes them. The account's share comes first and the
-// whole last, so that one who waits for itself holds nothing that others need.
+// acquire waits until bytes are free for an account and a table, and takes them. The account's share comes first and
+// the whole last, so that one who waits for itself holds nothing that others need.
 func (p *pool) acquire(ctx context.Context, of account, table string, bytes int64) (release func(), err error) {
 	callers, name := p.callers(of)
 	ofCaller, err := callers.acquire(ctx, name, bytes)

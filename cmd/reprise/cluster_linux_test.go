@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	faults    = flag.Int("faults", 10, "faults of TestAClusterSurvivesFaults; TestHistoriesUnderFaultsAreLinearizable makes a fifth")
+	faults    = flag.Int("faults", 10, "faults of TestAClusterSurvivesFaults; TestHistoriesUnderFaults… makes a fifth")
 	faultSeed = flag.Uint64("fault-seed", 1, "which faults those tests make")
 )
 
@@ -244,8 +244,8 @@ func (b *ledger) insert(ctx context.Context, into *client.PartedTable, name stri
 	}
 }
 
-// watch asks a node for the table's size until the context ends: it may refuse, but what was acknowledged must be in its
-// answer.
+// watch asks a node for the table's size until the context ends: it may refuse, but what was acknowledged must be in
+// its answer.
 func (b *ledger) watch(ctx context.Context, c *nodes, i int, table string) {
 	for ctx.Err() == nil {
 		b.mu.Lock()

@@ -65,8 +65,8 @@ type item struct {
 
 const nobody = math.MaxUint64
 
-// content is what the queue of the model holds: its rollouts in order, and the largest id that anybody was told. No step
-// changes one in place.
+// content is what the queue of the model holds: its rollouts in order, and the largest id that anybody was told. No
+// step changes one in place.
 type content struct {
 	items []item
 	last  rollout.ID
@@ -93,7 +93,8 @@ func (c content) settled(batch rollout.BatchID, keep bool) (content, bool) {
 	return c, true
 }
 
-// leased returns the content with the first rollouts off lease on lease, and those. It reports whether there are enough.
+// leased returns the content with the first rollouts off lease on lease, and those. It reports whether there are
+// enough.
 func (c content) leased(size int, batch rollout.BatchID) (d content, taken []item, ok bool) {
 	d.items, d.last = slices.Clone(c.items), c.last
 	for i := range d.items {
@@ -184,7 +185,8 @@ func (c content) insert(in asked, out answered) []content {
 	return []content{d}
 }
 
-// identify compares rollouts that were leased with what the client was given, and notes ids that nobody was told before.
+// identify compares rollouts that were leased with what the client was given, and notes ids that nobody was told
+// before.
 func (c content) identify(taken []item, out answered) (content, bool) {
 	if len(out.ids) != len(taken) {
 		return c, false

@@ -59,8 +59,8 @@ var kinds = []struct {
 	{"no file", func(path string, _ *rand.Rand) error { return os.Remove(path) }},
 }
 
-// A node comes back with a damaged copy of a table's log. The scrub or JetStream finds it, no table is read from it, the
-// node makes a new copy or is replaced, and nothing that was acknowledged is lost.
+// A node comes back with a damaged copy of a table's log. The scrub or JetStream finds it, no table is read from it,
+// the node makes a new copy or is replaced, and nothing that was acknowledged is lost.
 func TestADamagedCopyLosesNothing(t *testing.T) {
 	tests.Long(t)
 	c := startTrio(t)

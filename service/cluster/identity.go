@@ -252,8 +252,8 @@ func (n *Node) askOnce(ctx context.Context, conn *nats.Conn) (certain bool, err 
 	}
 }
 
-// takeOver has the groups of JetStream leave out the lost node that this one replaces. They make their copies here then,
-// from those that are left.
+// takeOver has the groups of JetStream leave out the lost node that this one replaces. They make their copies here
+// then, from those that are left.
 func (n *Node) takeOver(ctx context.Context) error {
 	lost := n.options.Replaces
 	if lost == "" {

@@ -56,8 +56,8 @@ type tableLog struct {
 	reached, first atomic.Uint64
 }
 
-// takeLog opens a table's log as its only writer: it ends the ownership before. Floor is the sequence number of a message
-// that was acknowledged: the copy of a leader that has not so many is damaged.
+// takeLog opens a table's log as its only writer: it ends the ownership before. Floor is the sequence number of a
+// message that was acknowledged: the copy of a leader that has not so many is damaged.
 func takeLog(ctx context.Context, l *tableLog, floor uint64) error {
 	stream, err := l.js.Stream(ctx, l.name)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 func withLog(t *testing.T, data string, use func(l *tableLog) error) error {
 	t.Helper()
 	token := rand.Text()
-	o := Options{Node: "n", Listen: nettest.FreeAddresses(t, 1)[0], Replicas: 1, AcceptRisk: true, Data: data}.WithDefaults()
+	o := Options{Node: "n", Listen: nettest.FreeAddresses(t, 1)[0], Replicas: 1, AcceptRisk: true, Data: data}
+	o = o.WithDefaults()
 	so, err := serverOptions(o, token)
 	if err != nil {
 		t.Fatal(err)

@@ -87,7 +87,8 @@ func New(o Options) (*Node, error) {
 	}
 	o = o.WithDefaults()
 	n := &Node{
-		options: o, log: o.Logger, token: rand.Text(), wake: make(chan struct{}, 1), lease: &lease{began: time.Now()}, peers: newPeers(),
+		options: o, log: o.Logger, token: rand.Text(), wake: make(chan struct{}, 1),
+		lease: &lease{began: time.Now()}, peers: newPeers(),
 		directory: &directory{replicas: o.Replicas},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -358,8 +359,8 @@ func (n *Node) Drop(ctx context.Context, name string) error {
 }
 
 // Locate returns where a table is, or the parts NAME.0, NAME.1 and so on of a table in parts, none if there is no such
-// table. An address is "" while no node has the table. The answer is as of the last beat; where that knew no such table,
-// or was too long ago, the others are asked.
+// table. An address is "" while no node has the table. The answer is as of the last beat; where that knew no such
+// table, or was too long ago, the others are asked.
 func (n *Node) Locate(ctx context.Context, name string) ([]wire.Part, error) {
 	s, _ := n.directory.last()
 	if parts := n.partsOf(s, name); parts != nil && n.Valid() {
@@ -374,8 +375,8 @@ func (n *Node) Locate(ctx context.Context, name string) ([]wire.Part, error) {
 	return n.partsOf(s, name), nil
 }
 
-// DiskFull returns an error with code wire.DiskFull while the disk of a node has no room for the copies of what would be
-// inserted.
+// DiskFull returns an error with code wire.DiskFull while the disk of a node has no room for the copies of what would
+// be inserted.
 func (n *Node) DiskFull() error {
 	s, _ := n.directory.last()
 	node, why := s.full()

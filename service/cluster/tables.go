@@ -196,7 +196,8 @@ func (t *tables) tellDamage(ctx context.Context, table string, l *tableLog, why 
 	if l.source == "" {
 		return nil
 	}
-	t.log.Warn("a copy of a table's log is damaged: another node's is read", "table", table, "node", l.source, "error", why)
+	t.log.Warn("a copy of a table's log is damaged: another node's is read", "table", table, "node", l.source, "error",
+		why)
 	return t.setDamaged(ctx, table, l.name, l.source)
 }
 
