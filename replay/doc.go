@@ -17,8 +17,7 @@
 //   - lifo, fifo: each rollout once, the newest or the oldest first: training without replay;
 //   - uniform: independently, with replacement, also within a batch;
 //   - distinct: without replacement within a batch ([ER] listing 5);
-//   - epoch: without replacement across batches until all were drawn; arrivals join the running epoch, and no rollout
-// comes twice
+//   - epoch: without replacement across batches until all were drawn; arrivals join the running epoch, and no rollout comes twice
 //     in a batch, even where two epochs meet;
 //   - unseen: those that were never drawn first, then as distinct;
 //   - least_used: those drawn least often first, without replacement within a batch;
