@@ -128,8 +128,10 @@ type Client struct {
 	options Options
 	conn    *grpc.ClientConn
 	flight  flight.FlightServiceClient
-	id      uint64        // random; batch and request ids begin with it
-	numbers atomic.Uint64 // of the ids given
+	id      uint64 // random; batch and request ids begin with it
+	// lookTime is how long a look at a service that was down waits for a connection.
+	lookTime time.Duration
+	numbers  atomic.Uint64 // of the ids given
 
 	mu     sync.Mutex // guards what follows
 	tables map[string]*shared
@@ -160,7 +162,7 @@ func newClient(address string, o Options) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{address: a, options: o.withDefaults(), tables: make(map[string]*shared)}
+	c := &Client{address: a, options: o.withDefaults(), lookTime: time.Second, tables: make(map[string]*shared)}
 	c.calls, c.endAll = context.WithCancel(context.Background())
 	var random [8]byte
 	rand.Read(random[:]) // never fails
@@ -426,13 +428,10 @@ func (c *Client) reconnect(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// lookTime is how long a look at a service that was down waits for a connection.
-const lookTime = time.Second
-
 // lookAgain gives a call that is not retried a connection, if it is lost and can be had within lookTime.
 func (c *Client) lookAgain(ctx context.Context) {
 	if c.conn.GetState() == connectivity.TransientFailure {
-		c.reconnect(ctx, lookTime)
+		c.reconnect(ctx, c.lookTime)
 	}
 }
 

@@ -33,6 +33,7 @@ func TestACallFindsAServiceThatIsBackWhateverItSawBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.conn.Close()
+	c.lookTime = time.Minute
 	err = c.connect(grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Minute,
 		Backoff: backoff.Config{BaseDelay: time.Hour, MaxDelay: time.Hour}}))
 	if err != nil {
@@ -72,6 +73,7 @@ func TestALinkThatWasDownIsLookedAtBeforeACallFails(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	l := s.links[0]
+	l.client.lookTime = time.Minute
 	for _, waits := range []bool{true, false} {
 		stop()
 		for range 6 { // the pauses grow to maxDown

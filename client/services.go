@@ -385,7 +385,7 @@ func (l *link) watch(over <-chan struct{}) {
 func (l *link) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quiet)
 	defer cancel()
-	err := l.client.retryFor(ctx, lookTime, 0, l.client.listActions)
+	err := l.client.retryFor(ctx, l.client.lookTime, 0, l.client.listActions)
 	switch {
 	case errors.Is(err, ErrUnreachable):
 		return err

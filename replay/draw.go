@@ -68,6 +68,9 @@ func (t *Table) checkDraw(req *request) error {
 // checkRequest returns an error if the shard cannot fill a batch. It wraps rollout.ErrStarved if more insertions help,
 // and rollout.ErrInvalid if nothing does.
 func (s *shard) checkRequest(req request) error {
+	if s.changes != nil && s.given() >= s.recorded+unrecorded {
+		return fmt.Errorf("sampling shard %d: %w", s.number, ErrUnrecorded)
+	}
 	if len(req.Prompts) > 0 {
 		return nil
 	}
@@ -92,8 +95,6 @@ func (s *shard) checkRequest(req request) error {
 	}
 	drawable := s.sampler.size() * each
 	switch {
-	case s.changes != nil && s.given() >= s.recorded+unrecorded:
-		return fmt.Errorf("sampling shard %d: %w", s.number, ErrUnrecorded)
 	case s.stuck(max(n, o.MinSize)):
 		return fmt.Errorf("size is %d with min_size %d: the queue holds %d of %d, with no room for another group of "+
 			"%d: ask for at most %d, or raise capacity: %w", n, o.MinSize, s.present, most, o.GroupSize, s.present,

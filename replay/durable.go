@@ -408,11 +408,10 @@ type RebuildResult struct {
 
 // Rebuild fills an empty table with the content of another one's cuts: rollouts with their uses, priorities and
 // freshness, the version, the insertions remembered, the statistics. Its ids go on above all that the other one can
-// have given, also since the last cut (see [ErrUnrecorded]). Draws that were on lease have gone
-// back, uncounted, and all that a queue holds counts as redelivered: it may have been on lease. Sampler epoch begins a
-// new epoch, and batches remembered by request id are forgotten, but a queue's acknowledged ones are still refused.
-// Unless Repair is set, parts that do not fit together are refused with an error that wraps rollout.ErrInvalid
-// (invariants 1, 2 and 11).
+// have given, also since the last cut (see [ErrUnrecorded]). Draws that were on lease have gone back, uncounted, and
+// all that a queue holds counts as redelivered: it may have been on lease. Sampler epoch begins a new epoch, and
+// batches remembered by request id are forgotten, but a queue's acknowledged ones are still refused. Unless Repair is
+// set, parts that do not fit together are refused with an error that wraps rollout.ErrInvalid (invariants 1, 2 and 11).
 //
 // The table is tracked from then on, and what it was given counts as cut. It gives no ids before a cut is on disk.
 func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {

@@ -384,8 +384,10 @@ func TestAttackARebuiltTableGivesNoIDTwice(t *testing.T) {
 		if _, err := table.Insert(ctx, someGroup(rollout.Stream(1, "test", 0), 2, 0)); !errors.Is(err, ErrUnrecorded) {
 			t.Errorf("an insertion before anything is on disk gave %v", err)
 		}
-		if _, err := table.Lease(ctx, rollout.Request{Size: 1}); !errors.Is(err, ErrUnrecorded) {
-			t.Errorf("a draw before anything is on disk gave %v", err)
+		for _, req := range []rollout.Request{{Size: 1}, {Prompts: []string{"nobody's"}, PerPrompt: 1}} {
+			if _, err := table.Lease(ctx, req); !errors.Is(err, ErrUnrecorded) {
+				t.Errorf("a draw before anything is on disk gave %v", err)
+			}
 		}
 		l.apply(t, table.JournalView().Cut())
 	}

@@ -304,7 +304,8 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 	return nil
 }
 
-// checkRecorded refuses to give n ids that a recovered table might give again, for good if no table may give as many.
+// checkRecorded returns [ErrUnrecorded] if a recovered table might give n more ids again, and an error that wraps
+// rollout.ErrInvalid if no table may give as many at once.
 func (t *Table) checkRecorded(n int) error {
 	switch {
 	case t.changes == nil:

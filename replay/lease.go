@@ -165,11 +165,11 @@ func (s *shard) lease(req request) (b *rollout.Batch, leased bool, err error) {
 	if req.ID != "" {
 		for _, l := range s.leases {
 			if l.Request == req.ID {
-				return l.Batch, true, sameSize(l.Batch, req)
+				return l.Batch, true, sameRequest(l.Batch, req)
 			}
 		}
 		if b, ok := s.answered.get(req.ID); ok {
-			return b, false, sameSize(b, req)
+			return b, false, sameRequest(b, req)
 		}
 		if c, ok := s.consumed.get(req.ID); ok {
 			return nil, false, c.err()
@@ -186,8 +186,8 @@ func (s *shard) lease(req request) (b *rollout.Batch, leased bool, err error) {
 	return b, true, nil
 }
 
-// sameSize refuses a request that repeats another's id with another size, or with other prompts.
-func sameSize(b *rollout.Batch, req request) error {
+// sameRequest refuses a request that repeats another's id with another size, or with other prompts.
+func sameRequest(b *rollout.Batch, req request) error {
 	if len(req.Prompts) > 0 || b.PromptCounts != nil {
 		return samePrompts(b, req)
 	}

@@ -72,7 +72,7 @@ func batchBytes(b *rollout.Batch) (bytes int64) {
 	for i := range b.Draws {
 		bytes += b.Draws[i].Rollout.Bytes() + RolloutOverhead
 	}
-	return bytes
+	return bytes + 8*int64(len(b.PromptCounts))
 }
 
 func newShard(o Options, number int) *shard {

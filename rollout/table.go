@@ -107,7 +107,7 @@ type Request struct {
 
 	// With Prompts the batch has up to PerPrompt rollouts of each, none twice: those for which Where is true, with the
 	// greatest Order first, of equals the newest. Without Order they are drawn at random. A prompt of which the shard
-	// holds nothing gets none: that is no error, and nothing is waited for.
+	// holds nothing gets none: that is no error, and no insertion is waited for.
 	Prompts   []string // prompt ids, none twice
 	PerPrompt int      // >= 1
 	Where     string   // a condition, such as reward >= 1 && age < 8; empty: all

@@ -352,6 +352,9 @@ func (t *table) readState(r io.Reader) error {
 			return err
 		}
 	}
+	if t.journal != nil {
+		t.journal.Restored() // exports go on meanwhile
+	}
 	if err := t.rollouts.Restore(r); err != nil {
 		return err
 	}

@@ -31,8 +31,8 @@ type Cluster interface {
 	Valid() bool
 	// DiskFull returns an error while a node's disk has no room for the copies of what would be inserted.
 	DiskFull() error
-	// Scrub reads the copies of the service's tables' logs on all nodes through, at most so many bytes per second, and
-	// tells the others which are damaged.
+	// Scrub reads every copy of the logs of the service's tables, at up to bytesPerSecond, and tells the other nodes which
+	// are damaged.
 	Scrub(ctx context.Context, bytesPerSecond int64) error
 	// View returns what the service knows of the other nodes.
 	View() wire.ClusterView

@@ -297,9 +297,10 @@ func (s *Service) chargeCall(ctx context.Context, bytes int64) (release func(), 
 		rollout.ErrFull)
 }
 
-// reserveLease charges the draws of a batch that is about to be drawn. It never waits: leases may be held for long.
-func (t *table) reserveLease(ctx context.Context, draws int) (release func(), err error) {
-	bytes := int64(draws) * drawOverhead
+// reserveLease charges the draws of a batch that is about to be drawn, and the counts of the prompts that it is for. It
+// never waits: leases may be held for long.
+func (t *table) reserveLease(ctx context.Context, draws, prompts int) (release func(), err error) {
+	bytes := int64(draws)*drawOverhead + 8*int64(prompts)
 	leased := t.service.leased
 	if release = leased.tryAcquire(t.service.accountOf(ctx), t.Name, bytes, 0); release != nil {
 		return release, nil

@@ -497,7 +497,7 @@ func (t *table) tryDraw(ctx context.Context, r drawRequest, h *holder) (b *rollo
 }
 
 func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*rollout.Batch, error) {
-	release, err := t.reserveLease(ctx, t.maxRows(r))
+	release, err := t.reserveLease(ctx, t.maxRows(r), len(r.Prompts))
 	if err != nil {
 		return nil, err
 	}

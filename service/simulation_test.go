@@ -359,18 +359,22 @@ func (w *world) show(text string, id rollout.ID) error {
 	return nil
 }
 
-// export shows all that is there.
+// export shows all that is there, unless the journal has failed: then it also saves what no client can rely on.
 func (w *world) export(ctx context.Context) error {
-	var wrong error
+	var all []rollout.Draw
 	err := w.table().Scan(ctx, 100, func(draws []rollout.Draw) error {
-		for _, d := range draws {
-			wrong = errors.Join(wrong, w.show(d.Rollout.Text, d.ID))
-		}
+		all = append(all, draws...)
 		return nil
 	})
 	w.note("export: %v", err)
-	if wrong != nil {
-		return wrong
+	stats, asking := w.table().Statistics(ctx)
+	if asking != nil || stats.Journal.Error != "" {
+		return w.recovered(err)
+	}
+	for _, d := range all {
+		if err := w.show(d.Rollout.Text, d.ID); err != nil {
+			return err
+		}
 	}
 	return w.recovered(err)
 }

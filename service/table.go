@@ -361,8 +361,9 @@ func raise(a *atomic.Uint64, n uint64) {
 	}
 }
 
-// commitShown waits until the rollouts with ids up to last are committed, before anybody sees them. Without it a crash
-// could undo an insertion whose rollouts were seen, and the repeated insertion would bring them again under other ids.
+// commitShown waits until the rollouts with ids up to last are committed, before they are drawn or exported. Without it
+// a crash could undo an insertion whose rollouts were seen, and the repeated insertion would bring them again under
+// other ids.
 func (t *table) commitShown(ctx context.Context, last rollout.ID) error {
 	if t.journal == nil {
 		return nil

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -240,6 +241,15 @@ func TestATableRecoveredOnAFullDiskGivesIDsOnceThereIsSpace(t *testing.T) {
 	}
 	if _, err := w.insert("a", wire.InsertRequest{BatchID: "again"}, alone(2, 0)...); wire.CodeOf(err) != wire.DiskFull {
 		t.Errorf("an insertion while the disk is full: %v", err)
+	}
+	restarted, err := w.service.table("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), time.Minute) // far less than the interval between writes
+	defer cancel()
+	if err := restarted.journal.CommitUpTo(soon, rollout.ID(lost[8])+1); !errors.Is(err, journal.ErrNoSpace) {
+		t.Errorf("what waits for a write while the disk is full: %v", err)
 	}
 	d.Fill(false)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the journal tries again after a pause

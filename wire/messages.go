@@ -48,7 +48,7 @@ type SampleRequest struct {
 	Shard int    `json:"shard,omitempty"`
 
 	// Instead of a size, up to PerPrompt rollouts of each of Prompts, none of which is named twice; see rollout.Request.
-	// The answer comes at once, with what there is. It is never prefetched.
+	// The answer has what there is: it waits for no insertion. It is never prefetched.
 	Prompts   []string `json:"prompts,omitempty"`
 	PerPrompt int      `json:"per_prompt,omitempty"`
 	Where     string   `json:"where,omitempty"` // a condition, such as reward >= 1 && age < 8

@@ -405,22 +405,29 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 		return porcupine.Operation{Input: asked{kind: kind, batch: batch}, Output: out}
 	}
 	starved := porcupine.Operation{Input: asked{kind: leasing, size: 1}, Output: answered{refused: rollout.ErrStarved}}
-	lost := answered{unclear: wire.ErrInterrupted}
+	unclear := answered{unclear: wire.ErrInterrupted}
+	acknowledged := settle(acknowledge, 1, answered{})
+	maybe := porcupine.Operation{Input: asked{kind: insertion, tag: "a", size: 1}, Output: unclear}
+	two := porcupine.Operation{Input: asked{kind: count}, Output: answered{count: 2}}
+	type calls = []porcupine.Operation
 	for name, each := range map[string]struct {
 		want  porcupine.CheckResult
-		calls []porcupine.Operation
+		calls calls
 	}{
-		"in order":                   {porcupine.Ok, []porcupine.Operation{insert("a", 1), insert("b", 2), lease(1, "a", 1)}},
-		"out of order":               {porcupine.Illegal, []porcupine.Operation{insert("a", 1), insert("b", 2), lease(1, "b", 2)}},
-		"lost":                       {porcupine.Illegal, []porcupine.Operation{insert("a", 1), starved}},
-		"again after a new owner":    {porcupine.Ok, []porcupine.Operation{insert("a", 1), lease(1, "a", 1), lease(2, "a", 1)}},
-		"again after its end":        {porcupine.Illegal, []porcupine.Operation{insert("a", 1), lease(1, "a", 1), settle(acknowledge, 1, answered{}), lease(2, "a", 1)}},
-		"again after an unclear end": {porcupine.Ok, []porcupine.Operation{insert("a", 1), lease(1, "a", 1), settle(acknowledge, 1, lost), lease(2, "a", 1)}},
-		"an id given again":          {porcupine.Illegal, []porcupine.Operation{insert("a", 1), insert("b", 1)}},
-		"another's id":               {porcupine.Illegal, []porcupine.Operation{insert("a", 1), lease(1, "a", 2)}},
-		"not its lease":              {porcupine.Illegal, []porcupine.Operation{insert("a", 1), lease(1, "a", 1), settle(release, 2, answered{})}},
-		"unclear, and there":         {porcupine.Ok, []porcupine.Operation{{Input: asked{kind: insertion, tag: "a", size: 1}, Output: lost}, lease(1, "a", 7)}},
-		"miscounted":                 {porcupine.Illegal, []porcupine.Operation{insert("a", 1), {Input: asked{kind: count}, Output: answered{count: 2}}}},
+		"in order":                {porcupine.Ok, calls{insert("a", 1), insert("b", 2), lease(1, "a", 1)}},
+		"out of order":            {porcupine.Illegal, calls{insert("a", 1), insert("b", 2), lease(1, "b", 2)}},
+		"lost":                    {porcupine.Illegal, calls{insert("a", 1), starved}},
+		"again after a new owner": {porcupine.Ok, calls{insert("a", 1), lease(1, "a", 1), lease(2, "a", 1)}},
+		"again after its end": {porcupine.Illegal,
+			calls{insert("a", 1), lease(1, "a", 1), acknowledged, lease(2, "a", 1)}},
+		"again after an unclear end": {porcupine.Ok,
+			calls{insert("a", 1), lease(1, "a", 1), settle(acknowledge, 1, unclear), lease(2, "a", 1)}},
+		"an id given again": {porcupine.Illegal, calls{insert("a", 1), insert("b", 1)}},
+		"another's id":      {porcupine.Illegal, calls{insert("a", 1), lease(1, "a", 2)}},
+		"not its lease": {porcupine.Illegal,
+			calls{insert("a", 1), lease(1, "a", 1), settle(release, 2, answered{})}},
+		"unclear, and there": {porcupine.Ok, calls{maybe, lease(1, "a", 7)}},
+		"miscounted":         {porcupine.Illegal, calls{insert("a", 1), two}},
 	} {
 		for i := range each.calls {
 			each.calls[i].Call, each.calls[i].Return = int64(2*i), int64(2*i+1)

@@ -324,13 +324,13 @@ func (r *remote) Insert(ctx context.Context, groups ...rollout.Group) ([]rollout
 		return nil, r.advise(err)
 	}
 	ids := make([]rollout.ID, len(answer.IDs))
-	passed := false // ids
+	gap := false // between ids
 	for i, id := range answer.IDs {
-		passed = passed || id != r.newest+1
+		gap = gap || id != r.newest+1
 		ids[i], r.newest = rollout.ID(id), id
 		r.last++
 	}
-	if passed && !r.inParts() { // ids of another program, or those that a service passes over when it starts again
+	if gap && !r.inParts() { // ids of another program, or those that a service passes over when it starts again
 		if _, err := r.stats(ctx); err != nil {
 			return nil, err
 		}

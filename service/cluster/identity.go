@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +19,8 @@ import (
 )
 
 // A node votes in the groups of JetStream from the moment its server runs, and its folder is where it keeps what it has
-// voted for and acknowledged. Under the name of a node that has lost its folder, an empty one would vote for a past
-// without what the lost one acknowledged. So each folder has an id, the state names the folder of every node that has
+// voted for and acknowledged. Under the name of a node that has lost its folder, one with an empty folder could elect a
+// leader that lacks acknowledged writes. So each folder has an id, the state names the folder of every node that has
 // ever joined ([claim]), and a node with an empty folder asks the others ([Node.askForName]) before it starts a
 // server that votes.
 
@@ -38,13 +37,8 @@ type identity struct {
 	Folder string `json:"folder"` // random
 	Joined bool   `json:"joined"` // whether the node has ever been in the state
 
-	// Damaged names the logs of which this folder has a damaged copy. At the next start they are removed, and copied
-	// from the other nodes.
-	Damaged []string `json:"damaged,omitempty"`
-
-	path     string
-	empty    bool     // there were no copies in the folder
-	repaired []string // logs that were damaged before this start
+	path  string
+	empty bool // there were no copies in the folder
 }
 
 // readIdentity reads the identity of a node's folder, or makes one for a folder that has none.
@@ -87,9 +81,9 @@ func (i *identity) write() error {
 // refuse makes an error of join say which folder and what to do.
 func (i *identity) refuse(err error) error {
 	if errors.Is(err, errOtherFolder) {
-		return fmt.Errorf("cluster.node: %s: %w, and %s has none of its copies: the node could vote for what it has "+
-			"forgotten: start it with that folder, or as a node of another name with cluster.replaces: %s", i.Node, err,
-			filepath.Dir(i.path), i.Node)
+		return fmt.Errorf("cluster.node: %s: %w, and %s is another: the node could vote without knowing what it "+
+			"acknowledged before: start it with that folder, or as a node of another name with cluster.replaces: %s", i.Node,
+			err, filepath.Dir(i.path), i.Node)
 	}
 	return fmt.Errorf("cluster.node: %s: %w", i.Node, err)
 }
@@ -98,14 +92,21 @@ func (i *identity) refuse(err error) error {
 type standing struct {
 	Node   string `json:"node"`
 	New    bool   `json:"new"`    // it has never joined
-	Knows  bool   `json:"knows"`  // it knows the latest state
-	Folder string `json:"folder"` // the name's, by the latest state that it has read; "": no node of that name has joined
+	Knows  bool   `json:"knows"`  // it knows the state as it is now
+	Folder string `json:"folder"` // the name's, by the state that it has read last; "": no node of that name had joined
 }
 
-// answerName answers the others' questions.
+// answerName answers the others' questions. It asks for the state as it is now: a name may have joined since the last
+// beat.
 func (n *Node) answerName(m *nats.Msg) {
-	s, _ := n.directory.last()
-	a := standing{Node: n.options.Node, New: !n.joined.Load(), Knows: n.Valid(), Folder: s.Names[string(m.Data)].Folder}
+	ctx, cancel := context.WithTimeout(n.ctx, beatTime)
+	defer cancel()
+	s, failed := n.directory.ask(ctx)
+	if failed != nil {
+		s, _ = n.directory.last()
+	}
+	a := standing{Node: n.options.Node, New: !n.joined.Load(), Knows: failed == nil,
+		Folder: s.Names[string(m.Data)].Folder}
 	text, err := json.Marshal(a)
 	if err == nil {
 		err = m.Respond(text)
@@ -126,53 +127,11 @@ func (n *Node) identify(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := n.identity.removeDamaged(); err != nil {
-		return err
-	}
 	return n.identity.write()
 }
 
-// removeDamaged removes the damaged copies, but keeps what this node has voted for.
-func (i *identity) removeDamaged() error {
-	for _, log := range i.Damaged {
-		if err := os.RemoveAll(streamFolder(filepath.Dir(i.path), log)); err != nil {
-			return err
-		}
-	}
-	i.repaired, i.Damaged = i.Damaged, nil
-	return nil
-}
-
-// streamFolder returns where JetStream keeps a stream in the folder of a node's copies.
-func streamFolder(copies, stream string) string {
-	return filepath.Join(copies, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams", stream)
-}
-
-// noteDamage writes down of which logs this node has a damaged copy, by the state.
-func (n *Node) noteDamage(s state) {
-	i := n.identity
-	for table, p := range s.Tables {
-		if p.Damaged != i.Node || p.Copied || slices.Contains(i.Damaged, p.Log) || slices.Contains(i.repaired, p.Log) {
-			continue
-		}
-		i.Damaged = append(i.Damaged, p.Log)
-		n.log.Error("this node's copy of a table's log is damaged: start the node again, and it makes a new one from the "+
-			"other nodes'", "table", table, "log", p.Log, "data", n.options.Data, "error", i.write())
-	}
-}
-
-// repaired reports, once, that this node has made a new copy of a log that was damaged.
-func (n *Node) repaired(p placement) bool {
-	at := slices.Index(n.identity.repaired, p.Log)
-	if at < 0 || !n.server.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, p.Log) {
-		return p.Copied
-	}
-	n.identity.repaired = slices.Delete(n.identity.repaired, at, at+1)
-	return true
-}
-
 // askForName asks the other nodes until it is certain that no other folder has had this node's name: until one answers
-// that knows the state, or so many answer that they have never joined that there can be no state. It asks by a server
+// that knows the state, or a majority says that it has never joined. It asks by a server
 // without JetStream, which votes for nothing.
 func (n *Node) askForName(ctx context.Context) error {
 	o := n.options
@@ -205,7 +164,7 @@ func (n *Node) askForName(ctx context.Context) error {
 		}
 		if time.Since(told) > waitTime {
 			told = time.Now()
-			n.log.Warn("waiting for the other nodes: one with an empty data folder asks them whether its name is another's",
+			n.log.Warn("waiting for the other nodes: one with an empty data folder asks them whether its name is taken",
 				"node", o.Node, "data", o.Data, "peers", strings.Join(o.Peers, ", "))
 		}
 	}
@@ -222,7 +181,7 @@ func (n *Node) askOnce(ctx context.Context, conn *nats.Conn) (certain bool, err 
 	if err := conn.PublishRequest(nameSubject, inbox, []byte(n.options.Node)); err != nil {
 		return false, err
 	}
-	round, cancel := context.WithTimeout(ctx, beatTime)
+	round, cancel := context.WithTimeout(ctx, 2*beatTime)
 	defer cancel()
 	most := max(n.options.Replicas, len(n.options.Peers))/2 + 1
 	fresh := make(map[string]bool) // nodes that have never joined, with this one
@@ -230,7 +189,7 @@ func (n *Node) askOnce(ctx context.Context, conn *nats.Conn) (certain bool, err 
 		m, err := answers.NextMsgWithContext(round)
 		if ctx.Err() != nil {
 			return false, fmt.Errorf("joining the cluster as node %s: %w: %s is empty, and too few of the nodes at %s have "+
-				"answered whether the name is another's: want %d nodes up", n.options.Node, context.Cause(ctx), n.options.Data,
+				"answered whether the name is taken: want %d nodes up", n.options.Node, context.Cause(ctx), n.options.Data,
 				strings.Join(n.options.Peers, ", "), most)
 		}
 		if err != nil { // the round has ended
@@ -252,50 +211,58 @@ func (n *Node) askOnce(ctx context.Context, conn *nats.Conn) (certain bool, err 
 	}
 }
 
-// takeOver has the groups of JetStream leave out the lost node that this one replaces. They make their copies here
-// then, from those that are left.
+// takeOver has the groups of JetStream leave out the lost node that this one replaces. They make new copies here, from
+// those that are left.
 func (n *Node) takeOver(ctx context.Context) error {
 	lost := n.options.Replaces
 	if lost == "" {
 		return nil
 	}
-	c, err := n.lostClaim(ctx)
-	if err != nil {
-		return fmt.Errorf("cluster.replaces: %s: %w", lost, err)
-	}
-	if c.ReplacedBy != "" {
-		return nil
-	}
-	if err := n.removePeer(ctx, c.Peer); err != nil {
-		return fmt.Errorf("cluster.replaces: %s: %w", lost, err)
-	}
-	return n.directory.change(ctx, func(s *state) error {
-		c.ReplacedBy = n.options.Node
-		s.Names[lost] = c
-		for table, p := range s.Tables {
-			if p.Damaged == lost {
-				p.Damaged, p.Copied = "", false
-				s.Tables[table] = p
-			}
+	c, err := n.replace(ctx, lost)
+	for ; err == nil; err = pause(ctx) { // while JetStream elects a leader nobody answers
+		attempt, cancel := context.WithTimeout(ctx, 2*askTime)
+		failed := n.removePeer(attempt, c.Peer)
+		cancel()
+		if failed == nil {
+			return nil
 		}
-		return nil
-	})
+		n.log.Warn("removing the node that this one replaces; it is tried again", "node", lost, "error", failed)
+	}
+	return fmt.Errorf("cluster.replaces: %s: %w", lost, err)
 }
 
-// lostClaim returns the claim of the node that this one replaces. One that was lost just now is evicted first.
-func (n *Node) lostClaim(ctx context.Context) (claim, error) {
+func pause(ctx context.Context) error {
+	select {
+	case <-time.After(beatTime):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// replace says in the state that this node has the place of a lost one, which then cannot come back. One that was lost
+// just now is evicted first.
+func (n *Node) replace(ctx context.Context, lost string) (c claim, err error) {
 	for end := time.Now().Add(3 * evictTime); ; {
-		s, err := n.directory.ask(ctx)
-		if err != nil {
-			return claim{}, err
-		}
-		c, err := s.replaceable(n.options.Replaces, n.options.Node)
+		err = n.directory.change(ctx, func(s *state) error {
+			c, err = s.replaceable(lost, n.options.Node)
+			if err != nil {
+				return err
+			}
+			c.ReplacedBy = n.options.Node
+			s.Names[lost] = c
+			for table, p := range s.Tables {
+				if p.Damaged == lost {
+					p.Damaged = ""
+					s.Tables[table] = p
+				}
+			}
+			return nil
+		})
 		if !errors.Is(err, errUp) || time.Now().After(end) {
 			return c, err
 		}
-		select {
-		case <-time.After(beatTime):
-		case <-ctx.Done():
+		if stopped := pause(ctx); stopped != nil {
 			return c, err
 		}
 	}

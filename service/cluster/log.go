@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -51,9 +52,11 @@ type tableLog struct {
 	last   uint64 // sequence number of the last message
 	avoid  string // a node whose copy is damaged; "": none is known
 	source string // the node whose copy was read, or led where it was found too short
+	broken bool   // messages of that copy are missing, or not what was written
 	// For other goroutines: the sequence numbers of the last message that is acknowledged, and of the first that is not
-	// trimmed.
-	reached, first atomic.Uint64
+	// trimmed, 0 until it is known.
+	reached atomic.Uint64
+	first   *atomic.Uint64
 }
 
 // takeLog opens a table's log as its only writer: it ends the ownership before. Floor is the sequence number of a
@@ -71,8 +74,7 @@ func takeLog(ctx context.Context, l *tableLog, floor uint64) error {
 		}
 		if l.last = info.State.LastSeq; l.last < floor {
 			l.source = leaderOf(info.Cluster)
-			err := fmt.Errorf("%w: the copy of %s on node %s ends with message %d: %d was acknowledged", journal.ErrDamaged,
-				l, l.source, l.last, floor)
+			err := l.damaged("ends with message %d: %d was acknowledged", l.last, floor)
 			return errors.Join(err, l.stepDown(ctx))
 		}
 		// An empty message, which readers skip, makes the sequence number that an earlier owner expects wrong.
@@ -209,7 +211,7 @@ func (l *tableLog) written(after uint64) (int, error) {
 func (l *tableLog) Read(yield func([]journal.Message) error) error {
 	info, err := l.stream.Info(l.ctx)
 	if err == nil {
-		err = l.readCopy(l.ctx, func(node string) bool { return node != l.avoid }, yield)
+		err = l.readCopy(l.ctx, func(node string) bool { return l.avoid == "" || node != l.avoid }, yield)
 	}
 	if err == nil {
 		l.first.Store(info.State.FirstSeq)
@@ -219,6 +221,9 @@ func (l *tableLog) Read(yield func([]journal.Message) error) error {
 
 // copyTries is how many consumers are made until JetStream puts one on a node whose copy is wanted.
 const copyTries = 64
+
+// silenceTime is how long a reader of a copy waits for the next message.
+const silenceTime = 3 * readExpiry
 
 // readCopy reads the messages up to the last from the copy of a node that is wanted.
 func (l *tableLog) readCopy(ctx context.Context, wanted func(node string) bool,
@@ -239,20 +244,19 @@ func (l *tableLog) readCopy(ctx context.Context, wanted func(node string) bool,
 	}
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
-	silence := time.AfterFunc(3*readExpiry, messages.Stop)
+	silence := time.AfterFunc(silenceTime, messages.Stop)
 	defer silence.Stop()
 	var batch []journal.Message
 	bytes, last := 0, uint64(0) // of batch; position
 	for n := uint64(1); ; n++ {
 		m, err := messages.Next()
 		if errors.Is(err, jetstream.ErrMsgIteratorClosed) && ctx.Err() == nil {
-			return fmt.Errorf("%w: the copy of %s on node %s ends with message %d: want %d", journal.ErrDamaged, l, l.source,
-				last, l.last)
+			return l.silent(ctx, consumer, last)
 		}
 		if err != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}
-		silence.Reset(3 * readExpiry)
+		silence.Reset(silenceTime)
 		at, err := m.Metadata()
 		if err != nil {
 			return err
@@ -266,15 +270,17 @@ func (l *tableLog) readCopy(ctx context.Context, wanted func(node string) bool,
 		last = at.Sequence.Stream
 		data, err := content(m.Data())
 		if err != nil {
-			return fmt.Errorf("message %d of %s on node %s: %w", last, l, l.source, err)
+			return l.damaged("has message %d, where %w", last, err)
 		}
 		if len(data) > 0 {
 			batch, bytes = append(batch, journal.Message{Position: last, Data: data}), bytes+len(data)
 		}
 		if bytes >= readBytes || last >= l.last {
+			silence.Stop()
 			if err := yield(batch); err != nil || last >= l.last {
 				return err
 			}
+			silence.Reset(silenceTime)
 			batch, bytes = nil, 0
 		}
 	}
@@ -300,7 +306,25 @@ func (l *tableLog) consumerOn(ctx context.Context, wanted func(node string) bool
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("reading %s: none of %d readers was given the node that is wanted", l, copyTries)
+	return nil, fmt.Errorf("reading %s: JetStream placed none of %d consumers on the node that is wanted", l, copyTries)
+}
+
+// silent returns why a consumer sends nothing more: its node has no more messages, or is not heard.
+func (l *tableLog) silent(ctx context.Context, consumer jetstream.Consumer, last uint64) error {
+	ask, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	info, err := consumer.Info(ask)
+	if err != nil || info.NumPending > 0 {
+		return fmt.Errorf("reading %s on node %s: nothing came for %v after message %d: %w", l, l.source, silenceTime, last,
+			cmp.Or(err, context.DeadlineExceeded))
+	}
+	return l.damaged("ends with message %d: want %d", last, l.last)
+}
+
+// damaged notes that the copy is damaged, and returns the error that says how.
+func (l *tableLog) damaged(format string, args ...any) error {
+	l.broken = true
+	return fmt.Errorf("%w: the copy of %s on node %s "+format, append([]any{journal.ErrDamaged, l, l.source}, args...)...)
 }
 
 // follows checks that a message comes after the one before, 0 at the beginning, unless those between are trimmed.
@@ -319,8 +343,7 @@ func (l *tableLog) follows(ctx context.Context, last, next uint64) error {
 		first = info.State.FirstSeq
 	}
 	if next > max(last+1, first) {
-		return fmt.Errorf("%w: message %d of %s on node %s comes after message %d: want the ones between",
-			journal.ErrDamaged, next, l, l.source, last)
+		return l.damaged("has message %d after message %d: want the ones between", next, last)
 	}
 	return nil
 }
@@ -337,7 +360,8 @@ func (l *tableLog) Trim(before uint64) error {
 	return nil
 }
 
-// leaderOf returns the name of the node that leads a stream or a consumer, "" if none does, or there is one node only.
+// leaderOf returns the name of the node that leads a stream or a consumer: "" if none does, and of a consumer in a
+// server without others.
 func leaderOf(c *jetstream.ClusterInfo) string {
 	if c == nil {
 		return ""

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,7 +50,8 @@ func withLog(t *testing.T, data string, use func(l *tableLog) error) error {
 		t.Fatal(err)
 	}
 	l := &tableLog{js: js, name: name, writer: token, ctx: t.Context(), log: slog.New(slog.DiscardHandler),
-		lost: func(error) {}}
+		first: new(atomic.Uint64),
+		lost:  func(error) {}}
 	attempt, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := takeLog(attempt, l, 0); err != nil {

@@ -260,9 +260,7 @@ func (n *Node) beatLoop(stop context.Context) {
 		default:
 			n.lease.extend(started)
 			s, _ := n.directory.last()
-			n.noteDamage(s)
 			n.tables.reconcile(s, n.session)
-			n.tables.readNewCopies(s)
 			n.tables.sweep(stop, s)
 		}
 		select {
@@ -292,9 +290,6 @@ func (n *Node) edit(s *state) error {
 		if p.Owner == n.options.Node && n.tables.serves(table, p.Log) {
 			p.Counts = n.tables.host.Counts(table)
 			p.Reached = max(p.Reached, n.tables.reached(table))
-		}
-		if p.Damaged == n.options.Node && n.repaired(p) {
-			p.Copied = true
 		}
 		s.Tables[table] = p
 	}
@@ -407,8 +402,8 @@ func (n *Node) partsOf(s state, name string) (parts []wire.Part) {
 	return parts
 }
 
-// Scrub reads the copies of the logs of this node's tables on all nodes that are up, at most so many bytes per second,
-// and tells the others which are damaged.
+// Scrub reads every copy of the logs of this node's tables on the nodes that are up, at up to bytesPerSecond, and tells
+// the others which are damaged.
 func (n *Node) Scrub(ctx context.Context, bytesPerSecond int64) error {
 	return n.tables.scrub(ctx, bytesPerSecond)
 }
@@ -430,8 +425,8 @@ func (n *Node) View() wire.ClusterView {
 		}
 		v.Tables = append(v.Tables, wire.PlacedTable{Name: name, Owner: p.Owner, Counts: p.Counts})
 		if p.Damaged != "" {
-			v.Risks = append(v.Risks, fmt.Sprintf("node %s has a damaged copy of table %s: start that node again, and it "+
-				"makes a new one from the others'; if this stays, replace it (cluster.replaces)", p.Damaged, name))
+			v.Risks = append(v.Risks, fmt.Sprintf("node %s has a damaged copy of table %s, which is not read: replace "+
+				"that node (cluster.replaces)", p.Damaged, name))
 		}
 	}
 	most := n.options.Replicas/2 + 1

@@ -189,6 +189,7 @@ func startServer(o Options, so *server.Options) (*server.Server, error) {
 			continue
 		}
 		s.Shutdown()
+		s.WaitForShutdown()
 		return nil, fmt.Errorf("cluster.listen: %s: the node does not listen there: %s: want an address of this machine "+
 			"that nobody else uses", o.Listen, cmp.Or(why, "not within a minute"))
 	}

@@ -42,7 +42,6 @@ type placement struct {
 	Counts  wire.Counts `json:"counts"`            // as of the owner's last beat
 	Reached uint64      `json:"reached,omitempty"` // last message of the log that was acknowledged, as of that beat
 	Damaged string      `json:"damaged,omitempty"` // a node whose copy of the log is damaged
-	Copied  bool        `json:"copied,omitempty"`  // that node has made a new copy, which nobody has read yet
 }
 
 // errEvicted is the error of a node whose lease another node has ended.
@@ -71,7 +70,7 @@ func (s *state) join(name string, c claim, m member) error {
 }
 
 // errUp is the error of replacing a node that has a lease.
-var errUp = errors.New("this node is up: want one that is lost")
+var errUp = errors.New("this node is up: only a lost one can be replaced")
 
 // replaceable returns the claim of a node that another is to replace.
 func (s *state) replaceable(lost, by string) (claim, error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,8 +55,6 @@ type tables struct {
 	mu          sync.Mutex
 	owned       map[string]*ownership
 	handingOver map[string]bool // to another node just now
-
-	reading atomic.Bool // a new copy just now
 
 	// Only for the goroutine that beats.
 	settled time.Time // when a table was last opened or handed over
@@ -170,6 +167,7 @@ func (t *tables) serve(table string, o *ownership) {
 
 func (t *tables) open(table string, o *ownership) error {
 	l := &tableLog{js: t.directory.js, name: o.log, writer: strconv.FormatUint(newNumber(), 16), ctx: o.ctx, log: t.log,
+		first: new(atomic.Uint64),
 		lost: func(err error) {
 			o.cancel(err)
 			t.pass(table, o.log, err)
@@ -182,7 +180,7 @@ func (t *tables) open(table string, o *ownership) error {
 	if err == nil {
 		err = t.host.Open(table, []byte(l.stream.CachedInfo().Config.Metadata[definitionOf]), l)
 	}
-	if errors.Is(err, journal.ErrDamaged) {
+	if l.broken && errors.Is(err, journal.ErrDamaged) {
 		return errors.Join(err, t.tellDamage(o.ctx, table, l, err))
 	}
 	if err == nil {
@@ -193,47 +191,28 @@ func (t *tables) open(table string, o *ownership) error {
 
 // tellDamage tells the other nodes that one has a damaged copy of a table's log, so that it is not read.
 func (t *tables) tellDamage(ctx context.Context, table string, l *tableLog, why error) error {
-	if l.source == "" {
-		return nil
-	}
-	t.log.Warn("a copy of a table's log is damaged: another node's is read", "table", table, "node", l.source, "error",
-		why)
-	return t.setDamaged(ctx, table, l.name, l.source)
-}
-
-// setDamaged says in the state which node has a damaged copy of a table's log, "" for none.
-func (t *tables) setDamaged(ctx context.Context, table, log, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	return t.directory.change(ctx, func(s *state) error {
-		p, known := s.Tables[table]
-		if !known || p.Log != log || p.Damaged == node && !p.Copied {
-			return errSame
+	t.log.Warn("a copy of a table's log is damaged: others are read from now on", "table", table, "node", l.source,
+		"error", why)
+	return t.changePlacement(ctx, table, l.name, func(p *placement) {
+		if p.Damaged == "" { // the first that is found; the next is found once this one is replaced
+			p.Damaged = l.source
 		}
-		p.Damaged, p.Copied = node, false
-		s.Tables[table] = p
-		return nil
 	})
 }
 
-// readNewCopies reads what nodes have made anew in the place of damaged copies of this node's tables, and says in the
-// state that they are whole, or that they are damaged again.
-func (t *tables) readNewCopies(s state) {
-	for table, p := range s.Tables {
-		if !p.Copied || !t.serves(table, p.Log) || !t.reading.CompareAndSwap(false, true) {
-			continue
+// changePlacement changes what the state says of a table that this node owns.
+func (t *tables) changePlacement(ctx context.Context, table, log string, edit func(p *placement)) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return t.directory.change(ctx, func(s *state) error {
+		p := s.Tables[table]
+		before := p
+		if edit(&p); p.Log != log || p.Owner != t.node || p == before {
+			return errSame
 		}
-		t.running.Go(func() {
-			defer t.reading.Store(false)
-			err := t.scrubTable(t.ctx, table, math.MaxInt64, []string{p.Damaged})
-			if err == nil {
-				err = t.setDamaged(t.ctx, table, p.Log, "")
-			}
-			if err != nil && t.ctx.Err() == nil {
-				t.log.Warn("reading the new copy of a table's log", "table", table, "node", p.Damaged, "error", err)
-			}
-		})
-	}
+		s.Tables[table] = p
+		return nil
+	})
 }
 
 // scrub reads the copies of the logs of this node's tables on all nodes that are up, and tells the others which are
@@ -242,51 +221,71 @@ func (t *tables) scrub(ctx context.Context, bytesPerSecond int64) error {
 	s, _ := t.directory.last()
 	var errs []error
 	for table, p := range s.Tables {
-		if !t.serves(table, p.Log) {
-			continue
-		}
-		stream, err := t.directory.js.Stream(ctx, p.Log)
-		if err == nil {
-			err = t.scrubTable(ctx, table, bytesPerSecond, copies(stream.CachedInfo().Cluster))
-		}
-		if !errors.Is(err, journal.ErrDamaged) { // which the others are told
-			errs = append(errs, err)
+		if o := t.find(table); o != nil && o.log == p.Log && o.open.Load() {
+			errs = append(errs, t.scrubTable(ctx, table, o, bytesPerSecond))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// scrubTable reads the copies of the log of a table of this node on other nodes.
-func (t *tables) scrubTable(ctx context.Context, table string, bytesPerSecond int64, nodes []string) error {
-	o := t.find(table)
-	if o == nil || !o.open.Load() { // it was closed just now
-		return errLost
+// scrubTries is how often a scrub tries to read a copy: elections and slow disks pass.
+const scrubTries = 5
+
+// scrubTable reads the copies of the log of a table of this node, while it owns the table.
+func (t *tables) scrubTable(ctx context.Context, table string, o *ownership, bytesPerSecond int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(o.ctx, cancel)()
+	stream, err := t.directory.js.Stream(ctx, o.log)
+	if err != nil {
+		return err
 	}
-	own := o.taken.Load()
 	var errs []error
-	for _, node := range nodes {
-		l := &tableLog{js: t.directory.js, stream: own.stream, name: own.name, ctx: ctx, log: t.log,
-			last: own.reached.Load()}
-		l.first.Store(own.first.Load())
-		err := l.readCopy(ctx, func(at string) bool { return at == node }, func(batch []journal.Message) error {
-			l.first.Store(own.first.Load()) // it is trimmed meanwhile
-			bytes := 0
-			for _, m := range batch {
-				bytes += len(m.Data)
-			}
-			select {
-			case <-time.After(time.Duration(float64(bytes) / float64(bytesPerSecond) * float64(time.Second))):
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-		if errors.Is(err, journal.ErrDamaged) {
-			err = errors.Join(err, t.tellDamage(ctx, table, l, err))
+	for _, node := range copies(stream.CachedInfo().Cluster) {
+		err := t.scrubCopy(ctx, o.taken.Load(), node, bytesPerSecond)
+		for try := 1; err.error != nil && !err.damaged && try < scrubTries && pause(ctx) == nil; try++ {
+			err = t.scrubCopy(ctx, o.taken.Load(), node, bytesPerSecond)
 		}
-		errs = append(errs, err)
+		switch {
+		case err.damaged:
+			errs = append(errs, t.tellDamage(ctx, table, err.log, err.error))
+		case err.error != nil:
+			errs = append(errs, err.error)
+		default:
+			errs = append(errs, t.changePlacement(ctx, table, o.log, func(p *placement) {
+				if p.Damaged == node {
+					p.Damaged = ""
+				}
+			}))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// scrubbed is what became of reading a copy.
+type scrubbed struct {
+	log     *tableLog
+	error   error
+	damaged bool
+}
+
+// scrubCopy reads the copy of a log on a node through.
+func (t *tables) scrubCopy(ctx context.Context, own *tableLog, node string, bytesPerSecond int64) scrubbed {
+	l := &tableLog{js: t.directory.js, stream: own.stream, name: own.name, ctx: ctx, log: t.log, last: own.reached.Load(),
+		first: own.first}
+	err := l.readCopy(ctx, func(at string) bool { return at == node || at == "" }, func(batch []journal.Message) error {
+		bytes := 0
+		for _, m := range batch {
+			bytes += len(m.Data)
+		}
+		select {
+		case <-time.After(time.Duration(float64(bytes) / float64(bytesPerSecond) * float64(time.Second))):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	return scrubbed{l, err, l.broken && errors.Is(err, journal.ErrDamaged)}
 }
 
 // copies returns the nodes that have current copies of a stream.
@@ -294,7 +293,9 @@ func copies(c *jetstream.ClusterInfo) (nodes []string) {
 	if c == nil {
 		return nil
 	}
-	nodes = append(nodes, c.Leader)
+	if c.Leader != "" {
+		nodes = append(nodes, c.Leader)
+	}
 	for _, r := range c.Replicas {
 		if r.Current && !r.Offline {
 			nodes = append(nodes, r.Name)

@@ -312,8 +312,8 @@ func (j *Journal) wakeCommitters() {
 	j.moved = make(chan struct{})
 }
 
-// Restored says that the table was restored, and before anybody draws from it: nothing in it counts as committed until
-// it is written anew. [Journal.Rewrite] is to follow.
+// Restored notes that the table is about to be restored, or was and has not been drawn from: nothing in it counts as
+// committed until it is written anew. [Journal.Rewrite] is to follow.
 func (j *Journal) Restored() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

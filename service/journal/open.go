@@ -201,6 +201,9 @@ func (j *Journal) writeIDs() error {
 	}
 	if errors.Is(err, ErrNoSpace) {
 		j.lastState, err = nil, nil
+		j.mu.Lock()
+		j.cutTo = 0 // no write is under way
+		j.mu.Unlock()
 	}
 	return err
 }

@@ -234,7 +234,7 @@ class Table:
     ) -> Batch:
         """Draw rollouts of given prompts and acknowledge them, as `sample` does, from a table with ``prompt_index``.
 
-        It gets what there is: of a prompt that nobody answered nothing. ``info.prompt_counts`` says how many each got;
+        A prompt without rollouts gets none. ``info.prompt_counts`` says how many each got;
         they stand in the order of the prompts. Their weight is 1.
 
         Args:
@@ -244,7 +244,7 @@ class Table:
                 are in docs/replay.md.
             order: a number of which the greatest come first, such as ``"mean_logprob - 0.1 * age"``, of equals the
                 newest; by default they are drawn at random.
-            columns, shard, request_id, timeout: as of `sample`; it waits only for the limiter.
+            columns, shard, request_id, timeout: as of `sample`; it waits for no insertion.
 
         Raises:
             Invalid: the table has no index, or an expression is wrong: the message says where, and what to write.
