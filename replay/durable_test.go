@@ -344,7 +344,7 @@ func TestInsertionsAreRememberedInATableThatIsRebuilt(t *testing.T) {
 // its id.
 func TestAttackARebuiltTableGivesNoIDTwice(t *testing.T) {
 	tests.OneGoroutine(t)
-	o := Options{Capacity: 64, Shards: 2}
+	o := Options{Capacity: 64, Shards: 2, PromptIndex: true}
 	table := mustNew(t, o)
 	table.JournalView().Track()
 	for range 4 {
