@@ -144,6 +144,15 @@ var (
 	}}
 )
 
+// faultsOf returns the faults that a node can suffer here: without networks of their own no link can be cut.
+func faultsOf(n *network) []fault {
+	kinds := []fault{killed, stopped, stalled}
+	if n != nil {
+		kinds = append(kinds, unplugged, pairCut, isolated, unheard)
+	}
+	return kinds
+}
+
 // cutFor drops what the first node of each link sends to the second.
 func (c *nodes) cutFor(d time.Duration, links ...[2]int) {
 	for _, l := range links {
@@ -334,10 +343,7 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	consuming.Go(func() { queued.consume(drained, s.Table("queue").Waiting(time.Second)) })
 
 	random := rand.New(rand.NewPCG(*faultSeed, 1))
-	kinds := []fault{killed, stopped, stalled}
-	if network != nil {
-		kinds = append(kinds, unplugged, pairCut, isolated, unheard)
-	}
+	kinds := faultsOf(network)
 	var worst time.Duration
 	for k := range *faults {
 		f, i, d := kinds[random.IntN(len(kinds))], random.IntN(3), time.Duration(random.IntN(12000))*time.Millisecond

@@ -334,10 +334,7 @@ func TestHistoriesUnderFaultsAreLinearizable(t *testing.T) {
 	network := newNetwork(t, 3)
 	c := startNodes(t, 3, network)
 	s := c.connect()
-	kinds := []fault{killed, stopped, stalled}
-	if network != nil {
-		kinds = append(kinds, unplugged, pairCut, isolated, unheard)
-	}
+	kinds := faultsOf(network)
 	random := rand.New(rand.NewPCG(*faultSeed, 2))
 	total, unclear, undecided := 0, 0, 0
 	for k := range (*faults + 4) / 5 {
