@@ -211,8 +211,8 @@ func (t *table) loadJournaled(blobs map[string][]byte) (err error) {
 const scrubRate = 64 << 20
 
 // scrubJournals reads each journal through once it was not for Options.ScrubInterval, one at a time, until the service
-// stops.
-func (s *Service) scrubJournals() {
+// stops; in a cluster all copies of its tables.
+func (s *Service) scrubJournals(c Cluster) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -222,8 +222,8 @@ func (s *Service) scrubJournals() {
 		case <-ctx.Done():
 		}
 	}()
-	if s.options.Cluster != nil {
-		s.scrubCopies(ctx)
+	if c != nil {
+		s.scrubCopies(ctx, c)
 		return
 	}
 	look := time.NewTicker(max(s.options.ScrubInterval/10, time.Millisecond))
@@ -246,7 +246,7 @@ func (s *Service) scrubJournals() {
 }
 
 // scrubCopies has a cluster's copies read through every Options.ScrubInterval.
-func (s *Service) scrubCopies(ctx context.Context) {
+func (s *Service) scrubCopies(ctx context.Context, c Cluster) {
 	due := time.NewTicker(s.options.ScrubInterval)
 	defer due.Stop()
 	for {
@@ -255,7 +255,7 @@ func (s *Service) scrubCopies(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		err := faults.Recovered("scrubbing", func() error { return s.options.Cluster.Scrub(ctx, scrubRate) })
+		err := faults.Recovered("scrubbing", func() error { return c.Scrub(ctx, scrubRate) })
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("reading the copies of tables through", "error", err)
 		}
