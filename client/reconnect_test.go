@@ -9,15 +9,19 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // bare is a service that answers every call with Unimplemented, which is an answer.
 func bare(t *testing.T, at string) (address string, stop func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var l net.Listener
+	tests.Until(t, "the port, which another test's connection may have for a moment", func() bool {
+		var err error
+		l, err = net.Listen("tcp", at)
+		return err == nil
+	})
 	s := grpc.NewServer()
 	go s.Serve(l)
 	t.Cleanup(s.Stop)
