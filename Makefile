@@ -230,10 +230,12 @@ crash: build ## kill -9 a service under load CRASHES (200) times and look for ev
 	bin/stress recovery --program bin/reprise --dir runs
 
 faults: ## kill, stop and cut off nodes of a cluster of three processes under load FAULTS (40) times, and look for everything it acknowledged; then a fifth as often, and check the histories of its clients
-	$(GO) test ./cmd/reprise -run 'TestAClusterSurvivesFaults|TestHistoriesUnderFaults' -count=1 -v -timeout 4h -faults $(FAULTS) -fault-seed $(FAULT_SEED)
+	$(GO) test ./cmd/reprise -run 'TestAClusterSurvivesFaults|TestHistoriesUnderFaults' \
+		-count=1 -v -timeout 4h -faults $(FAULTS) -fault-seed $(FAULT_SEED)
 
 cluster-damage: ## damage copies of a table's log on one of three nodes DAMAGES (30) times: they must be found, never used, and made anew
-	$(GO) test ./service/cluster -run TestADamagedCopyLosesNothing -count=1 -v -timeout 2h -damages $(DAMAGES) -damage-seed $(FAULT_SEED)
+	$(GO) test ./service/cluster -run TestADamagedCopyLosesNothing \
+		-count=1 -v -timeout 2h -damages $(DAMAGES) -damage-seed $(FAULT_SEED)
 
 scale-demo: build ## start a cluster of three nodes, kill one under load, look for everything; writes runs/scale
 	$(GO) build -o bin/stress ./benchmarks/stress

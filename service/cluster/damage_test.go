@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/service/journal"
 )
 
 // files returns the paths of the files of a node's copy of a stream whose names end so.
@@ -176,4 +178,12 @@ func (c *trio) pass(table string) {
 func (c *trio) awaitWhole() {
 	c.t.Helper()
 	tests.Until(c.t, "all copies", c.whole)
+}
+
+// An only copy is not left out because it is damaged: its owner goes on saying why it cannot be opened.
+func TestAnOnlyCopyIsNotLeftOut(t *testing.T) {
+	alone := &tables{directory: &directory{replicas: 1}, log: slog.New(slog.DiscardHandler)}
+	if err := alone.tellDamage(t.Context(), "lab", &tableLog{source: "n0"}, journal.ErrDamaged); err != nil {
+		t.Errorf("the state was asked: %v", err)
+	}
 }

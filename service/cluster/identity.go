@@ -56,8 +56,8 @@ func readIdentity(o Options) (*identity, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(text, i); err != nil {
-		return nil, fmt.Errorf("%s: %w: the folder is damaged: start the node with an empty one and another name "+
-			"(cluster.node)", i.path, err)
+		return nil, fmt.Errorf("%s: %w: the folder is damaged: start a node of another name (cluster.node) with an "+
+			"empty one and cluster.replaces: %s", i.path, err, o.Node)
 	}
 	if i.Node != o.Node {
 		return nil, fmt.Errorf("cluster.node: %s: %s has the copies of node %s: want that name, or another data folder",

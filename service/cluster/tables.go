@@ -189,8 +189,13 @@ func (t *tables) open(table string, o *ownership) error {
 	return err
 }
 
-// tellDamage tells the other nodes that one has a damaged copy of a table's log, so that it is not read.
+// tellDamage tells the other nodes that one has a damaged copy of a table's log, so that it is not read. An only copy is
+// still read: there is no other.
 func (t *tables) tellDamage(ctx context.Context, table string, l *tableLog, why error) error {
+	if t.directory.replicas == 1 {
+		t.log.Error("the only copy of a table's log is damaged", "table", table, "node", l.source, "error", why)
+		return nil
+	}
 	t.log.Warn("a copy of a table's log is damaged: others are read from now on", "table", table, "node", l.source,
 		"error", why)
 	return t.changePlacement(ctx, table, l.name, func(p *placement) {
