@@ -34,8 +34,9 @@ func (t opponentTask) tournament() Study {
 				"loss, what the family alone can vary, and the rate; then all of them again, near what was chosen. Some trials of some " +
 				"families are alike, where a choice leaves an option without effect: how many differ is said below. On tasks " +
 				"other than addition every family starts from its settings there, and tunes the batch, the loss, its own " +
-				"options, the rate, and the batch again. A batch at an end of those tried has a trial beyond it, down to 60 " +
-				"rollouts. Tuning has base models and held-out problems of its own.",
+				"options, the rate, and the batch again; where right answers are rare at first, the groups too. A batch at an " +
+				"end of those tried has a trial beyond it, down to 60 rollouts. Tuning has base models and held-out problems of " +
+				"its own.",
 			"Compute is counted by formula, and by the clock of all GPUs with rollouts of uneven lengths (length_sigma 1). " +
 				"Workers and trainers have GPUs of their own here, so in turns one part of them waits; GPUs that did both would " +
 				"wait less.",
@@ -55,6 +56,7 @@ type opponentTask struct {
 	// Every family begins with what it had chosen on addition before its last stage, but for the batch and the rate, and
 	// has one round of stages.
 	transfer bool
+	rare     bool // right answers are rare at first: larger groups, which hold one more often, are tried as well
 }
 
 // Sizes of the tournament.
@@ -73,8 +75,8 @@ func opponentTasks() []opponentTask {
 		{name: "search", study: "opponent-search", base: searchBase, compute: labBatch / 2 * 10, rate: 1e-3,
 			levels:   []float64{0.18, 0.35, 0.5},
 			transfer: true},
-		{name: "countdown", study: "opponent-countdown", base: countdownBase, compute: labBatch * labCompute, rate: 1.4e-3,
-			levels: []float64{0.04, 0.08, 0.12}, transfer: true},
+		{name: "countdown", study: "opponent-countdown", base: countdownBase, compute: labBatch * labCompute, rate: 5e-4,
+			levels: []float64{0.04, 0.08, 0.12}, transfer: true, rare: true},
 	}
 }
 
@@ -286,6 +288,8 @@ func (c contest) pilots() []Pilot {
 	if !c.task.transfer {
 		first = append(first, stage{"groups", as(groupSizes(2, 4, 16)...)},
 			stage{"weight decay", as(weightDecays(1, 3, 10)...)})
+	} else if c.task.rare {
+		first = append(first, stage{"groups", as(groupSizes(8, 16, 32)...)})
 	}
 	stages := append(first, []stage{
 		{"loss", as(c.task.losses()...)},
