@@ -420,7 +420,7 @@ func reportPrompts(_ context.Context, t *table, r *wire.PromptResults) (any, err
 			return nil, err
 		}
 		results[i] = prompts.Result{Prompt: prompts.Prompt{ID: x.ID, Ref: x.Ref}, Correct: x.Correct, Total: x.Total,
-			Replayed: x.Replayed}
+			Replayed: x.Replayed, Difficulty: x.Difficulty}
 		bytes += prompts.EntryBytes(x.ID)
 	}
 	if err := t.service.tableMemory.charge(bytes, "reporting %d prompts", len(results)); err != nil {

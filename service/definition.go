@@ -62,7 +62,9 @@ func checkKept(p *option.Problems, w wire.Table) {
 		p.In("gate", func(p *option.Problems) { p.CheckFields(*w.Gate, nil) })
 	}
 	if w.Prompts != nil {
-		p.AddNew(option.Under("prompts", promptOptions(w).Validate()))
+		o := promptOptions(w)
+		p.AddNew(option.Under("prompts", o.Validate()))
+		p.Check(o.Skip == "", "prompts.skip", o.Skip, "none: a generator passes over its fresh prompts by itself")
 	}
 	wire.AddColumns(p, w.Columns)
 }

@@ -328,9 +328,10 @@ type PromptResults struct {
 // PromptResult is prompts.Result.
 type PromptResult struct {
 	Prompt
-	Correct  int  `json:"correct"`
-	Total    int  `json:"total"`
-	Replayed bool `json:"replayed,omitempty"`
+	Correct    int      `json:"correct"`
+	Total      int      `json:"total"`
+	Replayed   bool     `json:"replayed,omitempty"`
+	Difficulty *float64 `json:"difficulty,omitempty"`
 }
 
 // TableStatistics is the answer to [Statistics]: the counts of rollout.Stats, and what the service counts. With unit

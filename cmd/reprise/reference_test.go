@@ -78,12 +78,18 @@ func TestReferenceListsEveryKey(t *testing.T) {
 	w.Text("`where` and `order` of [draws by prompt](replay.md#draws-by-prompt) are expressions over a rollout. They " +
 		"have\nnumbers, `true` and `false`, `+ - * / %% **`, comparisons, `and`, `or`, `not` (or `&&`, `||`, `!`), " +
 		"`a ? b : c`, the\nfunctions `" + strings.Join(formula.Functions(), "`, `") + "`, and these columns:")
-	var rows strings.Builder
-	for _, c := range formula.Columns() {
-		fmt.Fprintf(&rows, "\n| `%s` | %s |", c[0], c[1])
+	columns := func(list [][2]string) string {
+		var rows strings.Builder
+		for _, c := range list {
+			fmt.Fprintf(&rows, "\n| `%s` | %s |", c[0], c[1])
+		}
+		return "| column | meaning |\n|---|---|" + rows.String()
 	}
-	w.Text("%s", "| column | meaning |\n|---|---|"+rows.String()+"\n| `meta.NAME`, `meta[\"NAME\"]` | the number that "+
+	w.Text("%s", columns(formula.Columns())+"\n| `meta.NAME`, `meta[\"NAME\"]` | the number that "+
 		"its `meta` has under that name |")
+	w.Text("`keep`, `score`, `interval` and `skip` of [prompt replay](replay.md#prompts-by-expression) are over a prompt, " +
+		"with\nthese columns:")
+	w.Text("%s", columns(formula.PromptColumns()))
 	w.Text("A comparison with a number that is not known is false, but for `!=`, and `known(x)` tells; in an order it " +
 		"comes\nlast. " + fmt.Sprintf("At most %d bytes and %d numbers, columns, operators and calls.", formula.MaxBytes,
 		formula.MaxNodes))

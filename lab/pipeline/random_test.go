@@ -104,8 +104,10 @@ func (s setup) chooser(t testing.TB) *prompts.Chooser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := prompts.NewChooser(b, max(1, s.opts.Batch/s.opts.Group),
-		func(n uint64) string { return s.task().Train(n).ID }, 1)
+	c, err := prompts.NewChooser(b, prompts.ChooserOptions{
+		Groups: max(1, s.opts.Batch/s.opts.Group), Threshold: 1,
+		Ident: func(n uint64) string { return s.task().Train(n).ID },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

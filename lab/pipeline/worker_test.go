@@ -189,7 +189,10 @@ func TestReplayedPromptsHaveFewerGroupsWithoutVariance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Prompts, err = prompts.NewChooser(b, 8, func(n uint64) string { return p.Task.Train(n).ID }, 1); err != nil {
+	p.Prompts, err = prompts.NewChooser(b, prompts.ChooserOptions{
+		Groups: 8, Ident: func(n uint64) string { return p.Task.Train(n).ID }, Threshold: 1,
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	var groups, flat [2]float64 // fresh, replayed

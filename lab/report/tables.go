@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -292,6 +293,13 @@ func promptColumns() []column {
 		})},
 		{"Prompt replay: cooldown / most replays", of(func(p *results.PromptReplay) string {
 			return fmt.Sprintf("%d versions / %d", p.Cooldown, p.MaxReuse)
+		})},
+		{"Prompt replay: keep / score / interval / skip", of(func(p *results.PromptReplay) string {
+			if p.Keep+p.Score+p.Interval+p.Skip == "" {
+				return "–"
+			}
+			return strings.Join([]string{cmp.Or(p.Keep, "–"), cmp.Or(p.Score, "–"), cmp.Or(p.Interval, "–"),
+				cmp.Or(p.Skip, "–")}, " / ")
 		})},
 		{"Groups of replayed prompts", func(a *arm) string {
 			return shareText(a.replayingPrompts().median(func(s *results.Summary) results.Number {

@@ -244,11 +244,16 @@ type PromptReplay struct {
 	Band      float64   `json:"band"`
 	Cooldown  int       `json:"cooldown"` // versions
 	MaxReuse  int       `json:"max_reuse"`
-	Held      int       `json:"held"`       // at the end
-	Replayed  uint64    `json:"replayed"`   // groups generated for a prompt from the buffer
-	Fresh     uint64    `json:"fresh"`      // groups generated for another
-	Reuse     Histogram `json:"reuse"`      // prompts by how often they were replayed, from 1
-	PassRates Histogram `json:"pass_rates"` // of the prompts held, in percent rounded down
+	Keep      string    `json:"keep,omitempty"` // this and the next three: expressions that were given
+	Score     string    `json:"score,omitempty"`
+	Interval  string    `json:"interval,omitempty"`
+	Skip      string    `json:"skip,omitempty"`
+	Held      int       `json:"held"`              // at the end
+	Replayed  uint64    `json:"replayed"`          // groups generated for a prompt from the buffer
+	Fresh     uint64    `json:"fresh"`             // groups generated for another
+	Skipped   uint64    `json:"skipped,omitempty"` // fresh prompts that were passed over
+	Reuse     Histogram `json:"reuse"`             // prompts by how often they were replayed, from 1
+	PassRates Histogram `json:"pass_rates"`        // of the prompts held, in percent rounded down
 }
 
 // Noise is the measured noise of a run's policy gradient: its size for one rollout, how it grows with staleness, and

@@ -23,6 +23,7 @@ func (c Config) BaselineArm() Config {
 	queue := Default().Replay
 	queue.Sampler, queue.Capacity, queue.MaxStaleness = b.Sampler, b.Capacity, c.Replay.MaxStaleness
 	c.Replay, c.Prompts.Fraction = queue, 0
+	c.Prompts.Keep, c.Prompts.Score, c.Prompts.Interval, c.Prompts.Skip = "", "", "", ""
 	if i := c.Pipeline.BatchUpdates; i > 1 { // publishes weights after as many batches as with replay
 		c.Pipeline.BatchUpdates, c.Pipeline.PublishEvery = 1, max(1, c.Pipeline.PublishEvery/i)
 	}

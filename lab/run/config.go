@@ -156,6 +156,9 @@ type Prompts struct {
 	prompts.Options `yaml:",inline"`
 }
 
+// chooses reports whether prompts are asked otherwise than each in its turn.
+func (p Prompts) chooses() bool { return p.Fraction > 0 || p.Skip != "" }
+
 // Learner is how batches become updates. A key that the objective does not read stays at its default.
 type Learner struct {
 	// grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo or cispo

@@ -49,8 +49,9 @@ func (c Config) validateLive() error {
 	var p option.Problems
 	p.Add(under("pipeline", c.pipelineOptions().ValidateLive()))
 	p.Check(c.Replay.Unit != replay.UnitStep, "replay.unit", c.Replay.Unit, "rollout or group on the real clock")
-	p.Check(c.Prompts.Fraction == 0, "prompts.fraction", c.Prompts.Fraction,
-		"0 on the real clock, where workers choose the prompts")
+	const workersChoose = "on the real clock, where workers choose the prompts"
+	p.Check(c.Prompts.Fraction == 0, "prompts.fraction", c.Prompts.Fraction, "0 "+workersChoose)
+	p.Check(c.Prompts.Skip == "", "prompts.skip", c.Prompts.Skip, "none "+workersChoose)
 	return p.Err()
 }
 

@@ -227,16 +227,19 @@ const promptsFile = "prompts.gob"
 // makes a batch of rollouts.
 func (s *session) newChooser() (*prompts.Chooser, error) {
 	c := s.config
-	if c.Prompts.Fraction == 0 {
+	if !c.Prompts.chooses() {
 		return nil, nil
 	}
 	buffer, err := prompts.New(c.Prompts.Options)
 	if err != nil {
 		return nil, under("prompts", err)
 	}
-	ident := func(number uint64) string { return s.task.Train(number).ID }
-	return prompts.NewChooser(buffer, max(c.Pipeline.Batch/c.Pipeline.Group, 1), ident,
-		*c.replayOptions(0).WithDefaults().PositiveThreshold)
+	return prompts.NewChooser(buffer, prompts.ChooserOptions{
+		Groups:    max(c.Pipeline.Batch/c.Pipeline.Group, 1),
+		Ident:     func(number uint64) string { return s.task.Train(number).ID },
+		Threshold: *c.replayOptions(0).WithDefaults().PositiveThreshold,
+		Seed:      c.Seed,
+	})
 }
 
 // chosen gives the pipeline what chooses prompts, nil where each is asked in its turn and none again.
@@ -277,7 +280,9 @@ func (s *session) promptReplay() *results.PromptReplay {
 	o, st := s.config.Prompts.Options, s.chooser.Stats()
 	out := &results.PromptReplay{
 		Fraction: o.Fraction, Band: o.Band, Cooldown: o.Cooldown, MaxReuse: o.MaxReuse,
-		Held: st.Buffer.Held, Replayed: st.Replayed, Fresh: st.Fresh, PassRates: histogram(&st.Buffer.PassRates),
+		Keep: o.Keep, Score: o.Score, Interval: o.Interval, Skip: o.Skip,
+		Held: st.Buffer.Held, Replayed: st.Replayed, Fresh: st.Fresh, Skipped: st.Skipped,
+		PassRates: histogram(&st.Buffer.PassRates),
 	}
 	for _, bin := range histogram(&st.Buffer.Reuses) {
 		if bin[0] > 0 {
@@ -294,6 +299,10 @@ func (c Config) validatePrompts() error {
 	if c.Prompts.Limit < 0 {
 		errs = append(errs, fmt.Errorf("prompts.limit: %d: want a number of training prompts, or 0 for all",
 			c.Prompts.Limit))
+	}
+	if e := c.Prompts.Keep + c.Prompts.Score + c.Prompts.Interval; e != "" && !c.Prompts.chooses() {
+		errs = append(errs, fmt.Errorf("prompts.fraction: 0: want more than 0 with keep, score or interval (%q), which "+
+			"choose among replayed prompts", e))
 	}
 	if c.Prompts.Fraction > 0 && p.Group >= 1 && p.Batch/p.Group < 1 {
 		errs = append(errs, fmt.Errorf("prompts.fraction: %g: want 0 where pipeline.batch (%d) has less than one "+

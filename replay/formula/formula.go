@@ -21,10 +21,10 @@ const (
 	MaxNodes = 100 // numbers, columns, operators and calls
 )
 
-// Column is a number, or true or false, that a table knows of each rollout.
+// Column is a number, or true or false, that is known of each rollout or prompt.
 type Column int
 
-// The columns, in the order of [Columns].
+// The columns of rollouts, in the order of [Columns].
 const (
 	Reward Column = iota
 	Advantage
@@ -40,6 +40,18 @@ const (
 	Version
 	SinceUse
 	columns
+)
+
+// The columns of prompts, in the order of [PromptColumns].
+const (
+	PassRate Column = columns + iota
+	MeanPassRate
+	PassRateStep
+	PassRateVersion
+	Tries
+	Streak
+	Reuses
+	Difficulty
 )
 
 // Columns returns the name of each column and what it holds, indexed by Column.
@@ -61,7 +73,21 @@ func Columns() [][2]string {
 	}
 }
 
-// Row is a rollout whose columns a formula reads.
+// PromptColumns returns the name of each column of a prompt and what it holds, that of PassRate first.
+func PromptColumns() [][2]string {
+	return [][2]string{
+		PassRate - PassRate:        {"pass_rate", "of the latest result: right responses over all"},
+		MeanPassRate - PassRate:    {"mean_pass_rate", "of all responses so far"},
+		PassRateStep - PassRate:    {"pass_rate_step", "latest pass rate less the one before"},
+		PassRateVersion - PassRate: {"version", "of the trainers at the latest result"},
+		Tries - PassRate:           {"tries", "results so far"},
+		Streak - PassRate:          {"streak", "results in a row up to the latest whose responses were all right or all wrong"},
+		Reuses - PassRate:          {"reuses", "times it was handed out again"},
+		Difficulty - PassRate:      {"difficulty", "what was reported with it, by any measure"},
+	}
+}
+
+// Row is a rollout or a prompt whose columns a formula reads.
 type Row interface {
 	// Value returns a column: NaN if it is not known, and 1 or 0 for true or false.
 	Value(c Column) float64
@@ -69,14 +95,66 @@ type Row interface {
 	Meta(name string) float64
 }
 
+// vocabulary is what expressions may read, and examples of a number and of a condition.
+type vocabulary struct {
+	first             Column
+	names             [][2]string // of the columns from first on
+	meta              bool        // whether there is meta.NAME as well
+	number, condition string
+}
+
+func ofRollouts() vocabulary {
+	return vocabulary{Reward, Columns(), true, "reward - 0.1 * age", "reward >= 1 && age < 8"}
+}
+
+func ofPrompts() vocabulary {
+	return vocabulary{PassRate, PromptColumns(), false, "pass_rate * (1 - pass_rate)", "pass_rate < 1 && tries < 20"}
+}
+
+func ofVersions() vocabulary {
+	return vocabulary{Version, Columns()[Version : Version+1], false, "max(0.1, 0.5 - version / 1000)", "version < 100"}
+}
+
 // Formula is a parsed expression.
 type Formula struct{ root *node }
 
 // Condition parses an expression that is true or false.
-func Condition(text string) (*Formula, error) { return parse(text, condition) }
+func Condition(text string) (*Formula, error) { return parse(text, condition, ofRollouts()) }
 
 // Score parses an expression that is a number.
-func Score(text string) (*Formula, error) { return parse(text, number) }
+func Score(text string) (*Formula, error) { return parse(text, number, ofRollouts()) }
+
+// PromptCondition parses an expression that is true or false of a prompt.
+func PromptCondition(text string) (*Formula, error) { return parse(text, condition, ofPrompts()) }
+
+// PromptScore parses an expression that is a number for each prompt.
+func PromptScore(text string) (*Formula, error) { return parse(text, number, ofPrompts()) }
+
+// Schedule parses an expression that is a number at each version of a table: version is its only column.
+func Schedule(text string) (*Formula, error) {
+	return parse(text, number, ofVersions())
+}
+
+// At returns a schedule's number at a version.
+func (f *Formula) At(version float64) float64 { return f.root.value(atVersion(version)) }
+
+// atVersion is the row of a schedule.
+type atVersion float64
+
+func (v atVersion) Value(Column) float64 { return float64(v) }
+func (atVersion) Meta(string) float64    { return math.NaN() }
+
+// Reads reports whether the formula has one of the columns.
+func (f *Formula) Reads(columns ...Column) bool { return f.root.reads(columns) }
+
+func (n *node) reads(columns []Column) bool {
+	if n == nil {
+		return false
+	}
+	return n.op == readColumn && slices.Contains(columns, n.column) || slices.ContainsFunc(n.args[:], func(arg *node) bool {
+		return arg.reads(columns)
+	})
+}
 
 // Holds reports whether a condition is true of a rollout.
 func (f *Formula) Holds(row Row) bool { return f.root.value(row) != 0 }
@@ -99,7 +177,7 @@ func (k kind) String() string {
 	return "a number"
 }
 
-func parse(text string, want kind) (*Formula, error) {
+func parse(text string, want kind, of vocabulary) (*Formula, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("an expression of %d bytes: write one of at most %d", len(text), MaxBytes)
 	}
@@ -108,11 +186,11 @@ func parse(text string, want kind) (*Formula, error) {
 	switch {
 	case errors.As(err, &syntax):
 		return nil, fmt.Errorf("%.100q: %s at character %d: write an expression such as %s", text, syntax.Message,
-			syntax.Column+1, want.example())
+			syntax.Column+1, of.example(want))
 	case err != nil:
 		return nil, fmt.Errorf("%.100q: %w", text, err)
 	}
-	var c compiler
+	c := compiler{of: of}
 	root, err := c.typed(tree.Node, want, "the expression")
 	if err != nil {
 		return nil, fmt.Errorf("%.100q: %w", text, err)
@@ -120,11 +198,11 @@ func parse(text string, want kind) (*Formula, error) {
 	return &Formula{root}, nil
 }
 
-func (k kind) example() string {
+func (v vocabulary) example(k kind) string {
 	if k == condition {
-		return "reward >= 1 && age < 8"
+		return v.condition
 	}
-	return "reward - 0.1 * age"
+	return v.number
 }
 
 // op is what a node does with the values of its arguments.
@@ -317,13 +395,16 @@ func Functions() []string {
 }
 
 // compiler turns the parser's tree into nodes and checks their kinds.
-type compiler struct{ nodes int }
+type compiler struct {
+	of    vocabulary
+	nodes int
+}
 
 // typed compiles a part that must be of a kind. By is what needs it, for the error.
 func (c *compiler) typed(part ast.Node, want kind, by string) (*node, error) {
 	n, got, err := c.compile(part)
 	if err == nil && got != want {
-		err = fmt.Errorf("%s is %s, and %s must be %s: write an expression such as %s", part, got, by, want, want.example())
+		err = fmt.Errorf("%s is %s, and %s must be %s: write an expression such as %s", part, got, by, want, c.of.example(want))
 	}
 	return n, err
 }
@@ -382,15 +463,18 @@ func nameOf(part ast.Node) string {
 }
 
 func (c *compiler) column(name string) (*node, kind, error) {
-	all := Columns()
-	if i := slices.IndexFunc(all, func(column [2]string) bool { return column[0] == name }); i >= 0 {
-		return &node{op: readColumn, column: Column(i)}, kind(Column(i) == Truncated), nil
-	}
 	var names []string
-	for _, column := range all {
+	for i, column := range c.of.names {
+		if column[0] == name {
+			at := c.of.first + Column(i)
+			return &node{op: readColumn, column: at}, kind(at == Truncated), nil
+		}
 		names = append(names, column[0])
 	}
-	return nil, number, unknown("column", name, append(names, "meta.NAME"))
+	if c.of.meta {
+		names = append(names, "meta.NAME")
+	}
+	return nil, number, unknown("column", name, names)
 }
 
 // unknown says what there is in place of a name that there is not.
@@ -404,6 +488,10 @@ func unknown(what, name string, names []string) error {
 func (c *compiler) meta(p *ast.MemberNode) (*node, kind, error) {
 	of, ok := p.Node.(*ast.IdentifierNode)
 	name, named := p.Property.(*ast.StringNode)
+	if !c.of.meta {
+		_, _, err := c.column("meta")
+		return nil, number, err
+	}
 	if !ok || of.Value != "meta" || !named || p.Optional {
 		return nil, number, errors.New("a member of what is not meta: use meta.NAME or meta[\"NAME\"]")
 	}

@@ -292,3 +292,64 @@ func TestManyGoroutinesMayShareABuffer(t *testing.T) {
 		t.Errorf("statistics are %s", text(s))
 	}
 }
+
+// What a generator registers before anything was asked comes by its difficulty; what is asked is scored anew.
+func TestPromptsAreScheduledByAnExpression(t *testing.T) {
+	o := prompts.Defaults()
+	o.Fraction, o.Keep = 1, "pass_rate < 1 || tries == 0"
+	o.Score, o.Interval = "tries == 0 ? 1 - abs(difficulty - 0.5) : pass_rate * (1 - pass_rate)", "tries"
+	b := mustNew(t, o)
+	introduce := func(id string, difficulty float64) prompts.Result {
+		return prompts.Result{Prompt: prompts.Prompt{ID: id}, Difficulty: &difficulty}
+	}
+	report(t, b, 0, introduce("easy", 0.1), introduce("medium", 0.5), introduce("hard", 0.8))
+	expect(t, "never asked, nearest to 0.5 first", names(b.Next(0, 2)), "medium hard")
+	report(t, b, 1, again("medium", 8, 8), again("hard", 2, 8))
+	expect(t, "the rest, as medium is mastered", names(b.Next(1, 8)), "easy hard")
+	report(t, b, 1, again("easy", 7, 8), again("hard", 4, 8))
+	expect(t, "easy after one version, hard after two", names(b.Next(2, 8)), "easy")
+	expect(t, "hard", names(b.Next(3, 8)), "hard easy")
+	s := b.Stats()
+	if s.Held != 2 || s.Reported != 4 || s.ZeroVariance != 1 {
+		t.Errorf("statistics are %s", text(s))
+	}
+}
+
+func TestWrongExpressionsAndDifficultiesAreNamed(t *testing.T) {
+	o := prompts.Defaults()
+	o.Keep, o.Score, o.Interval, o.Skip = "pass_rate", "reward", "5 +", "meta.x"
+	_, err := prompts.New(o)
+	for _, want := range []string{
+		`keep: pass_rate: want an expression over a prompt: "pass_rate": pass_rate is a number, and the expression must be true`,
+		`score: reward: want an expression over a prompt: "reward": there is no column reward: use pass_rate, mean_pass_rate`,
+		`interval: 5 +: want`, `write an expression such as pass_rate * (1 - pass_rate)`,
+		`skip: meta.x: want an expression over a prompt: "meta.x": there is no column meta`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	one := 1.0
+	for name, c := range map[string]struct {
+		score string
+		r     prompts.Result
+		want  string
+	}{
+		"no expressions": {"", prompts.Result{Prompt: prompts.Prompt{ID: "a"}, Total: 2, Difficulty: &one},
+			"difficulty: 1: give a number, to a buffer with keep, score, interval or skip, which may read it"},
+		"not a number": {"tries", prompts.Result{Prompt: prompts.Prompt{ID: "a"}, Total: 2, Difficulty: new(math.NaN())},
+			"difficulty: NaN: give a number"},
+		"nothing": {"tries", prompts.Result{Prompt: prompts.Prompt{ID: "a"}}, "total: 0: give the number of responses"},
+	} {
+		o := prompts.Defaults()
+		o.Score = c.score
+		b := mustNew(t, o)
+		err := b.Report(0, c.r)
+		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), " is ", ": "), c.want) {
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
+		if s := b.Stats(); s.Reported != 0 {
+			t.Errorf("%s: it was taken", name)
+		}
+	}
+}

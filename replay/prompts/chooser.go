@@ -19,35 +19,40 @@ func choosers() sealed.Format { return sealed.Format{Magic: "reprcho", Version: 
 // up. It is a pipeline.Prompts, whose training prompts are known by number. It is used by one goroutine at a time;
 // its buffer may be used by others.
 type Chooser struct {
-	buffer    *Buffer
-	groups    int
-	ident     func(number uint64) string
-	threshold float32
+	buffer  *Buffer
+	options ChooserOptions
 
 	fresh    uint64   // the number of the next fresh prompt
+	skipped  uint64   // fresh prompts that were passed over
 	replayed uint64   // jobs that a prompt from the buffer was chosen for
 	block    []Prompt // taken from the buffer for the present block and not chosen yet
 }
 
-// NewChooser returns a chooser that has chosen nothing yet. A batch has groups of rollouts, at least 1; ident
-// returns the name of the training prompt of a number, under which the buffer keeps it, and is a pure function; a
-// rollout is correct whose reward is the threshold or more.
-func NewChooser(b *Buffer, groups int, ident func(number uint64) string, threshold float32) (*Chooser, error) {
+// ChooserOptions say what a [Chooser] chooses for.
+type ChooserOptions struct {
+	Groups    int                        // of rollouts in a batch, at least 1
+	Ident     func(number uint64) string // name of the training prompt of a number in the buffer: a pure function
+	Threshold float32                    // a rollout is correct whose reward is that or more
+	Seed      uint64                     // of which fresh prompts are passed over, with the option skip
+}
+
+// NewChooser returns a chooser that has chosen nothing yet.
+func NewChooser(b *Buffer, o ChooserOptions) (*Chooser, error) {
 	var problems option.Problems
-	problems.Check(groups >= 1, "groups", groups, "1 or more for each batch")
-	problems.Check(!math.IsNaN(float64(threshold)), "threshold", threshold, "a number")
+	problems.Check(o.Groups >= 1, "groups", o.Groups, "1 or more for each batch")
+	problems.Check(!math.IsNaN(float64(o.Threshold)), "threshold", o.Threshold, "a number")
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	return &Chooser{buffer: b, groups: groups, ident: ident, threshold: threshold}, nil
+	return &Chooser{buffer: b, options: o}, nil
 }
 
 // Choose returns the number of the prompt of a job, and whether it comes from the buffer. It is called once for each
 // job, in order of their numbers from 0, at the trainers' version v. At the first job of a block the buffer is asked
 // for the whole block; its prompts go first.
 func (c *Chooser) Choose(job uint64, v rollout.Version) (prompt uint64, replayed bool) {
-	if job%uint64(c.groups) == 0 {
-		c.block = c.buffer.Next(v, c.groups)
+	if job%uint64(c.options.Groups) == 0 {
+		c.block = c.buffer.Next(v, c.options.Groups)
 	}
 	if len(c.block) > 0 {
 		prompt = c.block[0].Ref
@@ -55,17 +60,36 @@ func (c *Chooser) Choose(job uint64, v rollout.Version) (prompt uint64, replayed
 		c.replayed++
 		return prompt, true
 	}
+	for range maxSkips {
+		if !c.skips(c.fresh) {
+			break
+		}
+		c.fresh++
+		c.skipped++
+	}
 	c.fresh++
 	return c.fresh - 1, false
+}
+
+// maxSkips bounds how many fresh prompts are passed over in a row.
+const maxSkips = 1000
+
+// skips reports whether the fresh prompt of a number is passed over.
+func (c *Chooser) skips(number uint64) bool {
+	if c.buffer.formulas.skip == nil {
+		return false
+	}
+	p := c.buffer.Skip(c.options.Ident(number))
+	return p > 0 && rollout.Stream(c.options.Seed, "prompts/skip", number).Float64() < p
 }
 
 // Report tells the buffer at version v what came of a prompt: its pass rate is the share of the rollouts, at least
 // one, that are correct. The number is the one that the prompt is asked by when it is replayed; replayed is what Choose
 // said of the job.
 func (c *Chooser) Report(v rollout.Version, prompt uint64, replayed bool, rollouts []*rollout.Rollout) error {
-	r := Result{Prompt: Prompt{c.ident(prompt), prompt}, Total: len(rollouts), Replayed: replayed}
+	r := Result{Prompt: Prompt{c.options.Ident(prompt), prompt}, Total: len(rollouts), Replayed: replayed}
 	for _, x := range rollouts {
-		if x.Reward >= c.threshold {
+		if x.Reward >= c.options.Threshold {
 			r.Correct++
 		}
 	}
@@ -75,13 +99,14 @@ func (c *Chooser) Report(v rollout.Version, prompt uint64, replayed bool, rollou
 // ChooserStats is what a [Chooser] has chosen since it was made, and the statistics of its buffer.
 type ChooserStats struct {
 	Fresh    uint64 // jobs with a fresh prompt
+	Skipped  uint64 // fresh prompts that were passed over
 	Replayed uint64 // jobs with a prompt from the buffer; Buffer.Replayed counts those taken for jobs to come, too
 	Buffer   Stats
 }
 
 // Stats returns the present statistics.
 func (c *Chooser) Stats() ChooserStats {
-	return ChooserStats{Fresh: c.fresh, Replayed: c.replayed, Buffer: c.buffer.Stats()}
+	return ChooserStats{Fresh: c.fresh - c.skipped, Skipped: c.skipped, Replayed: c.replayed, Buffer: c.buffer.Stats()}
 }
 
 // chooserImage is a chooser's whole state for encoding/gob.
@@ -89,6 +114,7 @@ type chooserImage struct {
 	Groups    int
 	Threshold float32
 	Fresh     uint64
+	Skipped   uint64
 	Replayed  uint64
 	Block     []Prompt
 	Buffer    image
@@ -97,7 +123,7 @@ type chooserImage struct {
 // Snapshot writes the whole state of the chooser and of its buffer: those restored from it do what these would
 // have done.
 func (c *Chooser) Snapshot(w io.Writer) error {
-	im := chooserImage{c.groups, c.threshold, c.fresh, c.replayed, c.block, c.buffer.image()}
+	im := chooserImage{c.options.Groups, c.options.Threshold, c.fresh, c.skipped, c.replayed, c.block, c.buffer.image()}
 	if err := choosers().Write(w, &im); err != nil {
 		return fmt.Errorf("writing a prompt chooser's snapshot: %w", err)
 	}
@@ -114,19 +140,22 @@ func (c *Chooser) Restore(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("restoring a prompt chooser: %w", err)
 	}
-	c.fresh, c.replayed, c.block = im.Fresh, im.Replayed, im.Block
+	c.fresh, c.skipped, c.replayed, c.block = im.Fresh, im.Skipped, im.Replayed, im.Block
 	c.buffer.setImage(im.Buffer)
 	return nil
 }
 
 // check names what a chooser like c could not have written.
 func (im *chooserImage) check(c *Chooser) error {
-	if im.Groups != c.groups || im.Threshold != c.threshold {
+	if im.Groups != c.options.Groups || im.Threshold != c.options.Threshold {
 		return fmt.Errorf("%d groups per batch and threshold %g in the snapshot, %d and %g here: give the chooser "+
 			"the snapshot's: %w",
-			im.Groups, im.Threshold, c.groups, c.threshold, rollout.ErrInvalid)
+			im.Groups, im.Threshold, c.options.Groups, c.options.Threshold, rollout.ErrInvalid)
 	}
-	if n := c.buffer.options.share(c.groups); len(im.Block) > n {
+	if im.Skipped > im.Fresh {
+		return fmt.Errorf("%d of %d fresh prompts were passed over: %w", im.Skipped, im.Fresh, rollout.ErrInvalid)
+	}
+	if n := c.buffer.options.share(c.options.Groups); len(im.Block) > n {
 		return fmt.Errorf("%d prompts of a block are from the buffer, %d may be: %w", len(im.Block), n,
 			rollout.ErrInvalid)
 	}

@@ -16,7 +16,8 @@ func ident(number uint64) string { return fmt.Sprint("prompt ", number%100) }
 
 func newChooser(t testing.TB, o prompts.Options, groups int) *prompts.Chooser {
 	t.Helper()
-	c, err := prompts.NewChooser(mustNew(t, o), groups, ident, 1)
+	c, err := prompts.NewChooser(mustNew(t, o),
+		prompts.ChooserOptions{Groups: groups, Ident: ident, Threshold: 1, Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,8 @@ func TestARestoredChooserGoesOnWithinItsBlock(t *testing.T) {
 }
 
 func TestAChooserRefusesWhatItCannotUse(t *testing.T) {
-	_, err := prompts.NewChooser(mustNew(t, open()), 0, ident, float32(math.NaN()))
+	_, err := prompts.NewChooser(mustNew(t, open()),
+		prompts.ChooserOptions{Ident: ident, Threshold: float32(math.NaN())})
 	for _, part := range []string{"groups: 0: want 1", "threshold: NaN"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing from %v", part, err)
@@ -150,4 +152,78 @@ func TestAChooserRefusesWhatItCannotUse(t *testing.T) {
 	if !bytes.Equal(snapshotOf(t, c), whole) {
 		t.Error("a refused snapshot changed the chooser")
 	}
+}
+
+// Prompts that taught nothing twice in a row are passed over with probability 3/4: of the second epoch's, a quarter of
+// them and all others are asked, and a run that was saved in between passes over the same.
+func TestFreshPromptsArePassedOverByTheirHistory(t *testing.T) {
+	o := open()
+	o.Fraction, o.Skip = 0, "streak >= 2 ? 0.75 : 0"
+	const n = 4000
+	newOne := func() *prompts.Chooser {
+		c, err := prompts.NewChooser(mustNew(t, o), prompts.ChooserOptions{
+			Groups: 8, Ident: func(number uint64) string { return fmt.Sprint(number % n) }, Threshold: 1, Seed: 7,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := newOne()
+	job, passed := uint64(0), func(c *prompts.Chooser, job uint64) uint64 {
+		number, replayed := c.Choose(job, 0)
+		if replayed {
+			t.Fatalf("prompt %d comes from the buffer", number)
+		}
+		return number
+	}
+	for ; job < 2*n; job++ { // two epochs; every second prompt is dull
+		if number := passed(c, job); number != job {
+			t.Fatalf("job %d asks %d before anything was dull twice", job, number)
+		}
+		group := rewarded(1, 0)
+		if job%2 == 0 {
+			group = rewarded(1, 1)
+		}
+		if err := c.Report(0, job, false, group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var saved bytes.Buffer
+	if err := c.Snapshot(&saved); err != nil {
+		t.Fatal(err)
+	}
+	again := newOne()
+	if err := again.Restore(&saved); err != nil {
+		t.Fatal(err)
+	}
+	dull, last := 0, uint64(0)
+	for ; last < 3*n-1; job++ {
+		last = passed(c, job)
+		if other := passed(again, job); other != last {
+			t.Fatalf("job %d asks %d, and %d after a restore", job, last, other)
+		}
+		if last%2 == 0 {
+			dull++
+		}
+	}
+	if mean := n / 2 / 4; dull < mean-80 || dull > mean+80 { // four standard deviations
+		t.Errorf("%d of %d dull prompts were asked again, want about %d", dull, n/2, mean)
+	}
+	if s := c.Stats(); s.Skipped != uint64(n/2-dull) || s.Fresh+s.Skipped != last+1 {
+		t.Errorf("%d fresh and %d passed over of %d", s.Fresh, s.Skipped, last+1)
+	}
+}
+
+// If all are passed over, one in a thousand and one is asked: a run goes on.
+func TestPassingOverEndsAfterAThousand(t *testing.T) {
+	o := open()
+	o.Fraction, o.Skip = 0, "1"
+	c := newChooser(t, o, 4)
+	for n := range uint64(100) {
+		if err := c.Report(0, n, false, rewarded(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, "each a thousand further", choose(c, 0, 3, 1), "1000 2001 3002")
 }

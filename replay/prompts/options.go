@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 
+	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
 
@@ -23,7 +25,45 @@ type Options struct {
 	MaxReuse int `json:"max_reuse" default:"10" range:"[1, 2147483647]"`
 	// remember at most so many prompts; the one reported longest ago leaves first
 	MaxPrompts int `json:"max_prompts,omitempty" default:"1048576" range:"[1, 2147483647]"`
+
+	// Expressions over what is known of a prompt (package replay/formula); with any of them all prompts that were ever
+	// reported are known.
+
+	// hold prompts of which this is true, such as pass_rate < 1, in the place of the band
+	Keep string `json:"keep,omitempty" default:"by band"`
+	// replay those with the highest number first, such as pass_rate * (1 - pass_rate), in the place of those near one half
+	Score string `json:"score,omitempty" default:"nearest to one half"`
+	// versions from one use of a prompt to the next, such as pass_rate == 1 ? 50 : 5, in the place of cooldown
+	Interval string `json:"interval,omitempty" default:"cooldown"`
+	// probability with which a fresh prompt is passed over, such as 1 - 0.5 ** streak; 0 for one that is not known
+	Skip string `json:"skip,omitempty" default:"none is passed over"`
 }
+
+// formulas are the parsed expressions of options, nil where there is none.
+type formulas struct{ keep, score, interval, skip *formula.Formula }
+
+// formulas parses the expressions. Errors are *[option.Error].
+func (o Options) formulas() (f formulas, err error) {
+	var problems option.Problems
+	parse := func(key, text string, parse func(string) (*formula.Formula, error)) *formula.Formula {
+		if text == "" {
+			return nil
+		}
+		x, err := parse(text)
+		if err != nil {
+			problems.Check(false, key, text, "an expression over a prompt: %v", err)
+		}
+		return x
+	}
+	f.keep = parse("keep", o.Keep, formula.PromptCondition)
+	f.score = parse("score", o.Score, formula.PromptScore)
+	f.interval = parse("interval", o.Interval, formula.PromptScore)
+	f.skip = parse("skip", o.Skip, formula.PromptScore)
+	return f, problems.Err()
+}
+
+// scheduled reports whether there are expressions.
+func (o Options) scheduled() bool { return o.Keep+o.Score+o.Interval+o.Skip != "" }
 
 // Defaults returns the options of who gives none.
 func Defaults() (o Options) {
@@ -54,7 +94,8 @@ func (o *Options) UnmarshalJSON(text []byte) error {
 func (o Options) Validate() error {
 	var problems option.Problems
 	problems.CheckFields(o.WithDefaults(), nil)
-	return problems.Err()
+	_, err := o.formulas()
+	return errors.Join(problems.Err(), err)
 }
 
 // share returns floor(f n), as the decimal numbers say: 29 of 100 at 0.29, where the product of floats is below 29. A

@@ -32,6 +32,7 @@ type entryImage struct {
 	LastUsed rollout.Version
 	Reuses   int
 	Sequence uint64 // of the latest result; 0: unknown, in older snapshots
+	History  history
 }
 
 // Snapshot writes the buffer's whole state as of one moment: a buffer restored from it does what this one would
@@ -53,7 +54,8 @@ func (b *Buffer) image() image {
 	}
 	for _, id := range slices.Sorted(maps.Keys(b.entries)) {
 		e := b.entries[id]
-		im.Entries = append(im.Entries, entryImage{e.Prompt, e.estimate, e.lastUsed, e.reuses, e.sequence})
+		im.Entries = append(im.Entries, entryImage{e.Prompt, e.estimate, e.lastUsed, e.reuses, e.sequence,
+			e.history})
 	}
 	return im
 }
@@ -108,12 +110,25 @@ func (e *entryImage) possible(o Options) bool {
 	switch {
 	case x.Total > 0 && e.Sequence > 0 && e.Sequence != x.Sequence:
 		return false
-	case e.Prompt.ID == "" || e.LastUsed < 0 || e.Reuses < 0 || e.Reuses > o.MaxReuse:
+	case e.Prompt.ID == "" || e.Reuses < 0 || e.Reuses > o.MaxReuse:
+		return false
+	case o.scheduled():
+		return e.History.possible() && (e.History.Tries > 0) == (x.Total > 0) && (x == estimate{} || x.possible()) &&
+			e.LastUsed >= rollout.NoVersion
+	case e.LastUsed < 0 || e.History != history{}:
 		return false
 	case x == estimate{}:
 		return e.Reuses > 0
 	}
-	return x.Sequence > 0 && x.Version >= 0 && x.medium(o.Band)
+	return x.possible() && x.medium(o.Band)
+}
+
+func (e estimate) possible() bool {
+	return e.Sequence > 0 && e.Version >= 0 && e.Total > 0 && 0 <= e.Correct && e.Correct <= e.Total
+}
+
+func (h history) possible() bool {
+	return 0 <= h.Streak && h.Streak <= h.Tries && 0 <= h.Correct && h.Correct <= h.Total && h.Tries <= h.Total
 }
 
 // order is by the latest result.
@@ -129,8 +144,9 @@ func (b *Buffer) setImage(im image) {
 	slices.SortStableFunc(im.Entries, func(x, y entryImage) int { return cmp.Compare(x.order(), y.order()) })
 	for _, ei := range im.Entries {
 		e := &entry{Prompt: ei.Prompt, estimate: ei.Estimate, lastUsed: ei.LastUsed, reuses: ei.Reuses,
-			sequence: ei.order()}
+			sequence: ei.order(), history: ei.History}
 		b.add(e)
+		b.judge(e)
 		b.counts.know(e)
 		b.enqueue(e)
 	}

@@ -116,7 +116,7 @@ func TestADamagedOrForeignSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 		"damaged": {spoilt(len(whole)-1, 1), "it is damaged"},
 		"no gob":  {sealed("reprprm", []byte("nonsense")), "decoding"},
 		"other options": {snapshotOf(t, mustNew(t, other)),
-			"Cooldown:9 MaxReuse:1 MaxPrompts:1048576} in the snapshot and {Fraction:1 " +
+			"Cooldown:9 MaxReuse:1 MaxPrompts:1048576 Keep: Score: Interval: Skip:} in the snapshot and {Fraction:1 " +
 				"Band:0.3 Cooldown:3"},
 	} {
 		err := b.Restore(bytes.NewReader(c.data))

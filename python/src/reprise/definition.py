@@ -69,6 +69,13 @@ class Prompts(Options):
         max_reuse: replay a prompt at most this many times; 1 or more [10]
         max_prompts: remember at most so many prompts; the one reported longest ago leaves first; 1 or more
             [1048576]
+        keep: hold prompts of which this is true, such as pass_rate < 1, in the place of the band [by band]
+        score: replay those with the highest number first, such as pass_rate * (1 - pass_rate), in the place of
+            those near one half [nearest to one half]
+        interval: versions from one use of a prompt to the next, such as pass_rate == 1 ? 50 : 5, in the place of
+            cooldown [cooldown]
+        skip: probability with which a fresh prompt is passed over, such as 1 - 0.5 ** streak; 0 for one that is not
+            known [none is passed over]
     """
 
     fraction: float | None = None
@@ -76,6 +83,10 @@ class Prompts(Options):
     cooldown: int | None = None
     max_reuse: int | None = None
     max_prompts: int | None = None
+    keep: str | None = None
+    score: str | None = None
+    interval: str | None = None
+    skip: str | None = None
 
 
 @dataclass(frozen=True)

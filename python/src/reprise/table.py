@@ -70,6 +70,7 @@ class PromptResult:
         correct: responses that were correct.
         total: responses.
         replayed: the prompt came from `Table.prompts_next`.
+        difficulty: by any measure, for expressions. With one ``correct`` and ``total`` may be 0: it was not asked yet.
     """
 
     id: str
@@ -77,6 +78,7 @@ class PromptResult:
     total: int
     ref: int = 0
     replayed: bool = False
+    difficulty: float | None = None
 
 
 class Table:
