@@ -112,7 +112,7 @@ func TestAFullDiskStopsAcknowledgements(t *testing.T) {
 	o := onDisk(t)
 	must(t, create(t, o, newTable(t, childKind("window"))).Close())
 	p := newPromises()
-	cmd := childCommand(o.Path, Always, "window", "full", 0)
+	cmd := childCommand(o.Path, Always, "window", wholeLife, 0)
 	cmd.Args = append([]string{"sh", "-c", "ulimit -f 200; exec \"$0\"", os.Args[0]}, cmd.Args[1:]...) // 200 blocks
 	cmd.Path = must2(exec.LookPath("sh"))(t)
 	var problems bytes.Buffer
@@ -138,6 +138,7 @@ const (
 	childTable  = "REPRISE_JOURNAL_CHILD_TABLE"  // queue, window, or anew for a process that makes the file
 	childLife   = "REPRISE_JOURNAL_CHILD_LIFE"   // names its batches
 	childRounds = "REPRISE_JOURNAL_CHILD_ROUNDS" // insertions of each client; 0: for ever
+	wholeLife   = "full"                         // the name of a life whose log is not trimmed all the time
 )
 
 const (
@@ -176,6 +177,9 @@ func runChild(path string) {
 	}
 	kind := childKind(os.Getenv(childTable))
 	o := Options{Path: path, Sync: Sync(os.Getenv(childSync)), Interval: 3 * time.Millisecond}
+	if os.Getenv(childLife) != wholeLife {
+		o.slack, o.segment = 8<<10, 8<<10 // segments are written over others
+	}
 	j, table, _, err := Open(o, func([]byte) (*replay.Table, error) { return replay.New(kind) })
 	check(err)
 	rounds, err := strconv.Atoi(os.Getenv(childRounds))

@@ -108,7 +108,9 @@ func killed(o Options) Options {
 func segmentsIn(t testing.TB, o Options) (paths []string) {
 	t.Helper()
 	for _, name := range must2(o.withDefaults().Disk.List(o.Path))(t) {
-		paths = append(paths, filepath.Join(o.Path, name))
+		if filepath.Ext(name) == ".seg" {
+			paths = append(paths, filepath.Join(o.Path, name))
+		}
 	}
 	return paths
 }

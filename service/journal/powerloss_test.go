@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,9 @@ func TestAcknowledgedDataSurvivesPowerLoss(t *testing.T) {
 					}
 				}
 				t.Logf("%v", outcomes)
+				if outcomes["torn"]*outcomes["holes"]*outcomes["written over"] == 0 && n > 100 {
+					t.Errorf("%d losses of power do not show everything: %v", n, outcomes)
+				}
 			})
 		})
 	}
@@ -56,7 +60,7 @@ func TestPowerLossFindsMissingSyncs(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for seed := range uint64(300) {
 				p := newPower(t, mode, seed)
-				p.disk.Lazy = true
+				p.Simulated.Lazy = true
 				if broken := p.run(3); broken != nil {
 					return
 				}
@@ -69,7 +73,7 @@ func TestPowerLossFindsMissingSyncs(t *testing.T) {
 // power is a table that is used while the power is lost.
 type power struct {
 	*user
-	disk    *disktest.Simulated
+	*disktest.Simulated
 	options Options
 	journal *Journal
 
@@ -78,6 +82,15 @@ type power struct {
 	least    int        // the earliest that may be recovered
 	log      []string
 	outcomes map[string]int
+}
+
+// Rename counts the segments that are written over others.
+func (p *power) Rename(from, to string) error {
+	err := p.Simulated.Rename(from, to)
+	if err == nil && filepath.Base(from) == "spare" {
+		p.outcomes["written over"]++
+	}
+	return err
 }
 
 // moment is what a table was, and the newest id that it had given.
@@ -92,9 +105,9 @@ func newPower(t *testing.T, mode Sync, seed uint64) *power {
 	must(t, d.MakeFolder("/data"))
 	must(t, errors.Join(d.SyncFolder("/"), d.SyncFolder("/data")))
 	all := kinds()
-	p := &power{user: newUser(t, all[random.IntN(len(all))], seed), disk: d, outcomes: make(map[string]int)}
+	p := &power{user: newUser(t, all[random.IntN(len(all))], seed), Simulated: d, outcomes: make(map[string]int)}
 	p.random = random
-	p.options = Options{Path: "/data/j", Sync: mode, Interval: time.Second, Disk: d, slack: 2 << 10 << random.IntN(5),
+	p.options = Options{Path: "/data/j", Sync: mode, Interval: time.Second, Disk: p, slack: 2 << 10 << random.IntN(5),
 		segment: 1 << 10 << random.IntN(5)}
 	return p
 }
@@ -107,17 +120,17 @@ func (p *power) run(lives int) error {
 		}
 	}()
 	for range lives {
-		p.disk.LosePower(1 + p.random.IntN(120))
+		p.Simulated.LosePower(1 + p.random.IntN(120))
 		p.live()
 		if p.twice != nil {
 			return p.twice
 		}
-		p.disk.LosePower(0)
+		p.Simulated.LosePower(0)
 		if p.journal != nil {
 			_ = p.journal.Close() // the power is gone
 			p.journal = nil
 		}
-		p.disk.Restore(p.random)
+		p.Simulated.Restore(p.random)
 		if err := p.recover(); err != nil {
 			return err
 		}
@@ -160,10 +173,10 @@ func (p *power) act() error {
 			return p.journal.Err()
 		}, Always, Interval)
 	case k < 20:
-		p.disk.Fill(p.random.IntN(2) == 0)
+		p.Simulated.Fill(p.random.IntN(2) == 0)
 		p.note("the disk is full, or not")
 	case k < 21 && p.random.IntN(10) == 0:
-		p.disk.Fail(1)
+		p.Simulated.Fail(1)
 		p.note("a write or a sync will fail")
 	case k < 22 && p.random.IntN(2) == 0:
 		p.moment()

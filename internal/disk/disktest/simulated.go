@@ -64,7 +64,11 @@ type move struct {
 	to         *node
 }
 
+// apply applies a move. A node is not renamed that has another name, as an earlier move was lost.
 func (m *move) apply(entries map[string]*node) {
+	if m.gone != "" && m.name != "" && entries[m.gone] != m.to {
+		return
+	}
 	delete(entries, m.gone)
 	if m.name != "" {
 		entries[m.name] = m.to

@@ -3,7 +3,8 @@
 //
 // A [Log] is a folder of segments. [Log.Append] writes at the end, [Log.Sync] brings everything to the disk, [Log.Trim]
 // removes the front, [Log.Read] yields all messages. [Log.Walk] does so in spite of damage, which it names, and [Scrub]
-// while the log is appended to. What the messages are is not known here.
+// while the log is appended to. What the messages are is not known here. A segment that is removed becomes the file of a
+// later one, which is written over it: that takes a disk about half the time of a file that grows.
 //
 // What is cut off the end of a log, at the end of a frame, cannot be told from what was never written.
 package segments
@@ -29,15 +30,15 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 )
 
-// Segments are files named by their number and the id of the log:
+// Segments are files named by their number, the id of the log and an id of their own:
 //
-//	000001-3f9ac2d1e5b40718.seg
+//	000001-3f9ac2d1e5b40718-92d5b0c46e1f7a83.seg
 //
-// A segment begins with segmentMagic and the id, and goes on with frames:
+// A segment begins with segmentMagic and the id of the log, and goes on with frames:
 //
 //	0  length of the message, uint32
 //	4  CRC-32C (Castagnoli) of the 4 bytes before and all after, uint32
-//	8  id of the log, uint64
+//	8  id of the segment, uint64
 //	16 position, uint64: the number of the frame in the log, from 1
 //	24 synced, uint64: all frames up to this position were known to be on disk when this one was written
 //	32 front, uint64: no frame before this position is needed
@@ -49,10 +50,15 @@ import (
 // written. So the last frame tells damage from an interrupted write. A frame up to synced was on disk and has changed
 // since; after synced, the log ends at the first frame that is missing. And segments before front may disappear in any
 // order, as they do if the power is lost while they are removed.
+//
+// A segment that is not needed is renamed to spareName, and from there to the next segment that begins. So a segment may
+// end with what its file had before, which has other ids: it is no damage unless messages are missing. If the power is
+// lost before the new name is on disk, the old segment has frames of the new one, or parts: nothing of it is needed.
 const (
-	segmentMagic  = "reprise journal\x01" // the last byte is the format
+	segmentMagic  = "reprise journal\x02" // the last byte is the format
 	segmentHeader = len(segmentMagic) + 8
 	segmentSuffix = ".seg"
+	spareName     = "spare"
 	frameHeader   = 40
 
 	// MessageBytes is the size of the largest message.
@@ -101,6 +107,7 @@ type Log struct {
 	mu       sync.Mutex
 	segments []segment // the oldest first
 	file     disk.File // the last of them; nil: the next frame begins one
+	room     int64     // bytes that the file had when it was opened to be written over
 	frontier
 	synced uint64 // position up to which all is known to be on disk
 	named  uint64 // number of the last segment whose name is known to be on disk
@@ -113,6 +120,7 @@ type Log struct {
 // segment is a file of the log.
 type segment struct {
 	number uint64
+	id     uint64
 	first  uint64 // position of its first frame
 	bytes  int64
 }
@@ -142,10 +150,14 @@ func Create(path string, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.id = newID()
+	return l, nil
+}
+
+func newID() uint64 {
 	var id [8]byte
 	rand.Read(id[:]) //nolint:errcheck // it never fails
-	l.id = binary.LittleEndian.Uint64(id[:])
-	return l, nil
+	return binary.LittleEndian.Uint64(id[:])
 }
 
 // MoveInPlace gives the log its path, if it was written without an error. After an error it is closed, and nothing is
@@ -163,7 +175,7 @@ func (l *Log) MoveInPlace(written error) error {
 	} else {
 		l.folder = path
 		if err = l.Disk.SyncFolder(filepath.Dir(path)); err == nil {
-			l.file, err = l.Disk.Open(l.path(l.segments[len(l.segments)-1].number), os.O_RDWR)
+			l.file, err = l.Disk.Open(l.path(l.segments[len(l.segments)-1]), os.O_RDWR)
 		}
 		if err != nil {
 			err = errors.Join(err, l.Close(), Remove(path, l.Disk))
@@ -203,6 +215,9 @@ func Remove(folder string, files disk.Files) error {
 	return err
 }
 
+// remedy is what to do with a journal of an earlier build.
+const remedy = "export its table with the build that wrote it, move it away, and import the table"
+
 // lock waits for another process to close the log, unless it is only to be read.
 func lock(folder string, o Options, shared bool) (*Log, error) {
 	l := &Log{Options: o, folder: folder, front: 1}
@@ -216,7 +231,7 @@ func lock(folder string, o Options, shared bool) (*Log, error) {
 			return l, nil
 		case errors.Is(err, syscall.ENOTDIR):
 			return nil, errors.New("it is a file, and a journal is a folder. A journal of an earlier build is a file: " +
-				"export its table with the build that wrote it, move the file away, and import the table")
+				remedy)
 		case !errors.Is(err, disk.ErrLocked):
 			return nil, err
 		case shared:
@@ -234,42 +249,64 @@ func (l *Log) list() error {
 	if err != nil {
 		return err
 	}
-	numbers, votes := make(map[string]uint64), make(map[uint64]int)
+	found, votes := make(map[string]segment), make(map[uint64]int)
 	for _, name := range names {
-		number, id, ok := parseName(name)
-		if !ok {
-			continue
+		s, id, err := parseName(name)
+		switch {
+		case errors.Is(err, errEarlier):
+			return fmt.Errorf("%s: %w", name, err)
+		case err != nil:
+			continue // it is no segment
 		}
-		numbers[name] = number
+		found[name] = s
 		if votes[id]++; votes[id] > votes[l.id] {
 			l.id = id
 		}
 	}
-	for name, number := range numbers {
-		if name == l.name(number) {
-			l.segments = append(l.segments, segment{number: number})
+	for name, s := range found {
+		if name == l.name(s) {
+			l.segments = append(l.segments, s)
 		} else {
 			l.foreign = append(l.foreign, name)
 		}
 	}
 	slices.Sort(l.foreign)
-	slices.SortFunc(l.segments, func(a, b segment) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(l.segments, func(a, b segment) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.id, b.id))
+	})
 	return nil
 }
 
-func (l *Log) name(number uint64) string {
-	return fmt.Sprintf("%06d-%016x%s", number, l.id, segmentSuffix)
+func (l *Log) name(s segment) string {
+	return fmt.Sprintf("%06d-%016x-%016x%s", s.number, l.id, s.id, segmentSuffix)
 }
 
-func parseName(name string) (number, id uint64, ok bool) {
+// errEarlier is returned for a segment's name without an id of its own.
+var errEarlier = errors.New("it is a segment of an earlier build, which this one does not read: " + remedy)
+
+// parseName returns the segment that a file's name is of, and the id of its log.
+func parseName(name string) (s segment, log uint64, err error) {
 	base, found := strings.CutSuffix(name, segmentSuffix)
-	digits, hex, cut := strings.Cut(base, "-")
-	number, err := strconv.ParseUint(digits, 10, 64)
-	id, err2 := strconv.ParseUint(hex, 16, 64)
-	return number, id, found && cut && err == nil && err2 == nil
+	parts := strings.Split(base, "-")
+	if !found || len(parts) < 2 || len(parts) > 3 {
+		return s, 0, errors.New("it is no segment")
+	}
+	s.number, err = strconv.ParseUint(parts[0], 10, 64)
+	if err == nil {
+		log, err = strconv.ParseUint(parts[1], 16, 64)
+	}
+	if err == nil && len(parts) == 2 {
+		return s, log, errEarlier
+	}
+	if err == nil {
+		s.id, err = strconv.ParseUint(parts[2], 16, 64)
+	}
+	return s, log, err
 }
 
-func (l *Log) path(number uint64) string { return filepath.Join(l.folder, l.name(number)) }
+func (l *Log) path(s segment) string { return filepath.Join(l.folder, l.name(s)) }
+
+func (l *Log) sparePath() string { return filepath.Join(l.folder, spareName) }
 
 // String names the log.
 func (l *Log) String() string { return l.folder }
@@ -315,6 +352,7 @@ func (l *Log) Append(messages [][]byte, sync bool) (last uint64, err error) {
 	// After a sync that failed nobody knows what of the file is on disk but what an earlier sync has brought there.
 	if disk.IsFull(err) && (l.synced >= before.message || !errors.Is(err, errSync)) {
 		full := noSpace(l.folder, err)
+		_ = l.Disk.Remove(l.sparePath()) // makes space, if there is one
 		if err = l.cutOff(count, bytes); err == nil {
 			l.frontier, l.synced = before, min(l.synced, before.last)
 			return 0, full
@@ -363,7 +401,7 @@ func (l *Log) appendFrame(b, message []byte) []byte {
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(message)))
 	b = append(b, 0, 0, 0, 0)
-	for _, n := range [...]uint64{l.id, l.last, l.stated, l.said} {
+	for _, n := range [...]uint64{l.segments[len(l.segments)-1].id, l.last, l.stated, l.said} {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
 	b = append(b, message...)
@@ -389,18 +427,25 @@ func (l *Log) put(b []byte) error {
 	return nil
 }
 
-// roll begins a segment. Its name is synced with its content.
+// roll begins a segment, over the spare file if there is one. Its name is synced with its content.
 func (l *Log) roll() error {
-	number := uint64(1)
+	next := segment{number: 1, id: newID(), first: l.last + 1}
 	if n := len(l.segments); n > 0 {
-		number = l.segments[n-1].number + 1
+		next.number = l.segments[n-1].number + 1
 	}
-	f, err := l.Disk.Open(l.path(number), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	flags := os.O_RDWR
+	if err := l.Disk.Rename(l.sparePath(), l.path(next)); errors.Is(err, os.ErrNotExist) {
+		flags |= os.O_CREATE | os.O_EXCL
+	} else if err != nil {
+		return err
+	}
+	f, err := l.Disk.Open(l.path(next), flags)
 	if err != nil {
 		return err
 	}
-	err = l.closeFile()
-	l.file, l.segments = f, append(l.segments, segment{number: number, first: l.last + 1})
+	room, err := f.Size()
+	err = errors.Join(err, l.closeFile())
+	l.file, l.room, l.segments = f, room, append(l.segments, next)
 	return err
 }
 
@@ -420,15 +465,15 @@ func (l *Log) inPlace() error {
 	}
 	s := &l.segments[len(l.segments)-1]
 	size, err := l.file.Size()
-	if err == nil && size != s.bytes {
-		err = fmt.Errorf("somebody changed its size from %d to %d while it was open", s.bytes, size)
+	if want := max(s.bytes, l.room); err == nil && size != want {
+		err = fmt.Errorf("somebody changed its size from %d to %d while it was open", want, size)
 	}
 	if err == nil {
 		err = l.file.InPlace()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: the content is in this process only: save the table (a checkpoint, an export), then "+
-			"start anew and bring it back (restore, import)", l.name(s.number), err)
+			"start anew and bring it back (restore, import)", l.name(*s), err)
 	}
 	return nil
 }
@@ -440,17 +485,17 @@ func (l *Log) cutOff(count int, size int64) error {
 		return err
 	}
 	for n := len(l.segments); n > count; n-- {
-		if err := l.Disk.Remove(l.path(l.segments[n-1].number)); err != nil {
+		if err := l.Disk.Remove(l.path(l.segments[n-1])); err != nil {
 			return err
 		}
 		l.segments, l.named = l.segments[:n-1], min(l.named, l.segments[n-1].number-1) // its number is given again
 	}
 	if count > 0 {
-		f, err := l.Disk.Open(l.path(l.segments[count-1].number), os.O_RDWR)
+		f, err := l.Disk.Open(l.path(l.segments[count-1]), os.O_RDWR)
 		if err != nil {
 			return err
 		}
-		l.file, l.segments[count-1].bytes = f, size
+		l.file, l.room, l.segments[count-1].bytes = f, 0, size
 		if err := errors.Join(f.Truncate(size), f.Sync()); err != nil {
 			return err
 		}
@@ -470,13 +515,13 @@ func (l *Log) flush() error {
 	if upTo == l.synced || len(l.segments) == 0 {
 		return l.failed
 	}
-	var dirty []uint64
+	var dirty []segment
 	for i, s := range l.segments {
 		if i+1 == len(l.segments) || l.segments[i+1].first > l.synced+1 {
-			dirty = append(dirty, s.number)
+			dirty = append(dirty, s)
 		}
 	}
-	newest := dirty[len(dirty)-1]
+	newest := dirty[len(dirty)-1].number
 	named := l.named == newest
 	l.mu.Unlock()
 	err := func() error {
@@ -492,9 +537,9 @@ func (l *Log) flush() error {
 
 // syncFiles syncs segments, and their names unless they are known. The files are opened anew, as the last one may be
 // closed meanwhile.
-func (l *Log) syncFiles(numbers []uint64, named bool) error {
-	for _, n := range numbers {
-		f, err := l.Disk.Open(l.path(n), os.O_RDWR)
+func (l *Log) syncFiles(dirty []segment, named bool) error {
+	for _, s := range dirty {
+		f, err := l.Disk.Open(l.path(s), os.O_RDWR)
 		if err == nil {
 			err = errors.Join(f.Sync(), f.Close())
 		}
@@ -537,7 +582,7 @@ func (l *Log) Sync() error {
 		}
 	}
 	for len(l.segments) > 1 && l.segments[1].first <= l.kept {
-		if err := l.Disk.Remove(l.path(l.segments[0].number)); err != nil {
+		if err := l.Disk.Rename(l.path(l.segments[0]), l.sparePath()); err != nil { // the spare before it is gone then
 			l.Logger.Warn("a segment of the journal could not be removed yet", "error", err)
 			break
 		}

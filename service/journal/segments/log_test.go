@@ -99,7 +99,7 @@ func TestALogThatIsNotMovedInPlaceIsGone(t *testing.T) {
 func TestAFullDiskKeepsNoSegmentThatACrashLeft(t *testing.T) {
 	d := new(disktest.Simulated)
 	l := create(t, d, 100, 4, 80) // a message each
-	first := l.path(1)
+	first := l.path(l.segments[0])
 	content := slices.Clone(d.Content(first))
 	must(t, l.Trim(4))
 	must(t, l.Sync())
@@ -120,7 +120,7 @@ func TestAFullDiskKeepsNoSegmentThatACrashLeft(t *testing.T) {
 // FuzzSegment reads arbitrary segments: what is read is what appendFrame writes.
 func FuzzSegment(f *testing.F) {
 	const id = 7
-	l := &Log{id: id, synced: 1}
+	l := &Log{segments: []segment{{id: id}}, synced: 1}
 	b := binary.LittleEndian.AppendUint64([]byte(segmentMagic), id)
 	b = l.appendFrame(l.appendFrame(l.appendFrame(b, []byte("one")), nil), []byte("three"))
 	f.Add(b)
@@ -134,15 +134,19 @@ func FuzzSegment(f *testing.F) {
 				binary.LittleEndian.PutUint32(frame[4:], frameSum(frame))
 			}
 			at := int64(0)
-			for _, r := range parseFrames(b[min(segmentHeader, len(b)):], int64(segmentHeader), id) {
+			frames, end := parseFrames(b[min(segmentHeader, len(b)):], int64(segmentHeader), id)
+			for _, r := range frames {
 				if r.offset < at || r.end() > int64(len(b)) {
 					t.Fatalf("a frame at %d of %d bytes, after %d", r.offset, len(b), at)
 				}
 				at = r.end()
-				w := &Log{id: id, frontier: frontier{last: r.position - 1}, synced: r.synced, front: r.front}
+				w := &Log{segments: l.segments, frontier: frontier{last: r.position - 1}, synced: r.synced, front: r.front}
 				if again := w.appendFrame(nil, r.message); !bytes.Equal(again, b[r.offset:at]) {
 					t.Fatalf("%x became %x", b[r.offset:at], again)
 				}
+			}
+			if end < at || end > int64(len(b)) && len(frames) > 0 {
+				t.Fatalf("the last of %d frames ends at %d, or what was to become one at %d of %d", len(frames), at, end, len(b))
 			}
 		}
 	})

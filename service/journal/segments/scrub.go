@@ -35,8 +35,8 @@ func (s *Scrub) Next() (read int, last bool, err error) {
 	segments, front := s.log.view()
 	newest := segments[len(segments)-1].number
 	if s.reader != nil {
-		// It may have grown, and have all of its messages once there is a newer one. A trimmed one stays as it is.
-		if i := slices.IndexFunc(segments, func(g segment) bool { return g.number == s.now.number }); i >= 0 {
+		// It may have grown, and have all of its messages once there is a newer one.
+		if i := slices.IndexFunc(segments, s.isNow); i >= 0 {
 			s.now = segments[i]
 			if err = s.reader.resize(s.now.bytes); err != nil {
 				return 0, false, err
@@ -52,10 +52,10 @@ func (s *Scrub) Next() (read int, last bool, err error) {
 			s.begin()
 		}
 		s.now = segments[i]
-		s.reader, err = s.log.begin(s.now.number, s.now.bytes)
+		s.reader, err = s.log.begin(s.now, s.now.bytes)
 		if errors.Is(err, os.ErrNotExist) { // unless it was trimmed just now
-			if now, _ := s.log.view(); slices.ContainsFunc(now, func(g segment) bool { return g.number == s.now.number }) {
-				s.unread(&block{name: s.log.name(s.now.number)}, 0, "it is gone")
+			if !s.trimmed() {
+				s.unread(&block{name: s.log.name(s.now)}, 0, false, "it is gone")
 				s.after = s.now.number
 			}
 			return 0, s.after == newest, nil
@@ -66,17 +66,32 @@ func (s *Scrub) Next() (read int, last bool, err error) {
 	}
 	b := s.reader.next(s.memory)
 	b.segment, s.memory = s.count, b.memory
-	if b.last {
+	trimmed := s.trimmed() // its file may be another segment's by now
+	if trimmed && !b.last {
+		b.err = errors.Join(b.err, s.reader.file.Close())
+	}
+	if b.last || trimmed {
 		s.after, s.count, s.reader = s.now.number, s.count+1, nil
 	}
 	if b.err != nil {
 		return 0, false, b.err
 	}
+	if trimmed {
+		return len(b.memory), false, nil
+	}
 	err = s.block(b)
 	if b.last && s.now.bytes > b.size {
-		s.unread(b, b.size, fmt.Sprintf("%d bytes are gone", s.now.bytes-b.size))
+		s.unread(b, b.size, false, fmt.Sprintf("%d bytes are gone", s.now.bytes-b.size))
 	}
 	return len(b.memory), b.last && s.after == newest, err
+}
+
+func (s *Scrub) isNow(g segment) bool { return g.number == s.now.number }
+
+// trimmed reports whether the segment that is read now is not of the log any more.
+func (s *Scrub) trimmed() bool {
+	segments, _ := s.log.view()
+	return !slices.ContainsFunc(segments, s.isNow)
 }
 
 // End ends the scrub, before its end or after it.

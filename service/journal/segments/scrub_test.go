@@ -42,10 +42,10 @@ func TestAScrubReadsASegmentThatIsFilledMeanwhile(t *testing.T) {
 func TestASegmentCutShortWhileItIsReadEndsThere(t *testing.T) {
 	d := new(disktest.Simulated)
 	l := create(t, d, 3<<20, 6, 400<<10)
-	r, err := l.begin(1, -1)
+	r, err := l.begin(l.segments[0], -1)
 	must(t, err)
 	first := r.next(nil)
-	path, size := l.path(1), int64(blockBytes+100)
+	path, size := l.path(l.segments[0]), int64(blockBytes+100)
 	d.SetContent(path, d.Content(path)[:size])
 	second := r.next(first.memory)
 	must(t, second.err)

@@ -39,17 +39,21 @@ func parseFrame(b []byte, id uint64) (f frame, ok bool) {
 	return f, f.position > 0 && binary.LittleEndian.Uint32(b[4:]) == frameSum(b)
 }
 
-// parseFrames returns the frames in bytes that are at an offset of a segment. What cannot be read is left out: the next
-// frame is looked for by the id.
-func parseFrames(b []byte, offset int64, id uint64) (frames []frame) {
+// parseFrames returns the frames in bytes that are at an offset of a segment, and where the last of them ends, or of
+// what was to become one. What cannot be read is left out: the next frame is looked for by the id.
+func parseFrames(b []byte, offset int64, id uint64) (frames []frame, end int64) {
 	mark := binary.LittleEndian.AppendUint64(nil, id)
 	for at := 0; at < len(b); {
 		f, ok := parseFrame(b[at:], id)
 		if ok {
 			f.offset = offset + int64(at)
-			frames = append(frames, f)
+			frames, end = append(frames, f), max(end, f.end())
 			at += frameHeader + f.length
 			continue
+		}
+		if len(b)-at >= 16 && bytes.Equal(b[at+8:at+16], mark) { // it was to become one
+			said := int(min(binary.LittleEndian.Uint32(b[at:]), MessageBytes))
+			end = max(end, offset+int64(min(at+frameHeader+said, len(b))))
 		}
 		next := bytes.Index(b[min(at+9, len(b)):], mark) // of a frame from at+1 on
 		if next < 0 {
@@ -57,7 +61,7 @@ func parseFrames(b []byte, offset int64, id uint64) (frames []frame) {
 		}
 		at += 1 + next
 	}
-	return frames
+	return frames, end
 }
 
 // blockBytes is how much of a segment is read at a time: few enough to stay in a processor's caches until it is
@@ -72,6 +76,7 @@ type block struct {
 	last    bool  // it ends the segment
 	size    int64 // of the segment
 	frames  []frame
+	end     int64  // in the segment, of the last that is a frame or bears the id of one; 0: there is none
 	header  string // what is wrong with the segment's; "": nothing
 	foreign bool   // it is a segment of another log
 	memory  []byte
@@ -82,22 +87,23 @@ type block struct {
 type reader struct {
 	file   disk.File
 	name   string
-	id     uint64
+	log    uint64 // its id
+	id     uint64 // the segment's
 	size   int64
 	offset int64  // of what is read next
 	tail   []byte // before that: of a frame that may go on
 }
 
 // begin opens a segment to read it up to a size; below 0: all of it.
-func (l *Log) begin(number uint64, size int64) (*reader, error) {
-	f, err := l.Disk.Open(l.path(number), os.O_RDONLY)
+func (l *Log) begin(s segment, size int64) (*reader, error) {
+	f, err := l.Disk.Open(l.path(s), os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	if size < 0 {
 		size = math.MaxInt64
 	}
-	r := &reader{file: f, name: l.name(number), id: l.id}
+	r := &reader{file: f, name: l.name(s), log: l.id, id: s.id}
 	return r, r.resize(size)
 }
 
@@ -129,11 +135,11 @@ func (r *reader) next(memory []byte) *block {
 	b.size = r.size
 	content := b.memory
 	if b.first {
-		b.checkHeader(r.id)
+		b.checkHeader(r.log)
 		content = content[min(segmentHeader, len(content)):]
 		at = int64(segmentHeader)
 	}
-	b.frames = parseFrames(content, at, r.id)
+	b.frames, b.end = parseFrames(content, at, r.id)
 	b.foreign = b.foreign && len(b.frames) == 0
 	if n := len(b.frames); n > 0 {
 		content = content[b.frames[n-1].end()-at:]
@@ -175,7 +181,7 @@ func (l *Log) eachBlock(visit func(*block) error) (err error) {
 	}
 	read := func() error {
 		for i := range l.segments {
-			r, err := l.begin(l.segments[i].number, -1)
+			r, err := l.begin(l.segments[i], -1)
 			if err != nil {
 				return err
 			}
@@ -214,8 +220,8 @@ func (l *Log) eachBlock(visit func(*block) error) (err error) {
 }
 
 // frames returns all frames of a segment, without their messages.
-func (l *Log) frames(number uint64, size int64) (all []frame, err error) {
-	r, err := l.begin(number, size)
+func (l *Log) frames(s segment, size int64) (all []frame, err error) {
+	r, err := l.begin(s, size)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +244,7 @@ func (l *Log) frames(number uint64, size int64) (all []frame, err error) {
 // look reads what the last frame states.
 func (l *Log) look() error {
 	for _, s := range slices.Backward(l.segments) {
-		frames, err := l.frames(s.number, -1)
+		frames, err := l.frames(s, -1)
 		if err != nil {
 			return err
 		}
@@ -271,7 +277,7 @@ type Damage struct {
 	What     string
 }
 
-// String reads: segment 000001-3f9ac2d1e5b40718.seg, offset 4711, message 12: 320 bytes are no message, and …
+// String reads: segment 000001-…-….seg, offset 4711, message 12: 320 bytes are no message, and …
 func (d Damage) String() string {
 	at := d.What
 	if d.Position != 0 {
@@ -290,8 +296,14 @@ type ending struct {
 	next     uint64   // position after its last frame
 	front    uint64   // what that states
 	firsts   []uint64 // positions of the first frames of the segments
-	torn     int64    // bytes after the end
+	torn     int64    // bytes of the log after the end
 	left     int      // messages among them that could be read
+}
+
+// hole is bytes that could not be read.
+type hole struct {
+	Damage
+	tail bool // the segment ends with them: they may be what its file had before
 }
 
 // walk is one pass over a log, from its front to its end.
@@ -303,7 +315,8 @@ type walk struct {
 	synced  uint64             // the greatest that a frame states
 	at      int64              // where the next frame should be in its segment
 	rest    int64              // where the log has ended in the segment, so far
-	hole    *Damage            // bytes before the next frame that could not be read
+	written int64              // where the last ends in the segment that is a frame, or was to become one
+	hole    *hole              // bytes before the next frame that could not be read
 	end     ending
 	ended   *Damage // what is after the end; nil: it is not reached
 }
@@ -340,7 +353,7 @@ func (l *Log) Walk(yield func([]Message) error, damaged func(Damage) error) erro
 // block goes on with the frames of a block.
 func (w *walk) block(b *block) error {
 	if b.first {
-		w.at, w.rest = int64(segmentHeader), int64(segmentHeader)
+		w.at, w.rest, w.written = int64(segmentHeader), int64(segmentHeader), 0
 		w.end.firsts = append(w.end.firsts, w.end.next)
 		if b.foreign {
 			if err := w.report(Damage{Segment: b.name, Position: w.end.next, What: b.header}); err != nil {
@@ -348,7 +361,7 @@ func (w *walk) block(b *block) error {
 			}
 			w.at = b.size
 		} else if b.header != "" {
-			w.unread(b, 0, b.header)
+			w.unread(b, 0, false, b.header)
 		}
 		if len(b.frames) > 0 {
 			w.end.firsts[b.segment] = b.frames[0].position
@@ -357,7 +370,7 @@ func (w *walk) block(b *block) error {
 	for i := range b.frames {
 		f := &b.frames[i]
 		if f.offset > w.at {
-			w.unread(b, w.at, fmt.Sprintf("%d bytes are no message", f.offset-w.at))
+			w.unread(b, w.at, false, fmt.Sprintf("%d bytes are no message", f.offset-w.at))
 		}
 		w.at = f.end()
 		inLog, err := w.frame(b, f)
@@ -369,19 +382,20 @@ func (w *walk) block(b *block) error {
 			w.end.segments, w.end.offset, w.end.front, w.end.torn = b.segment+1, w.at, f.front, 0
 		}
 	}
+	w.written = max(w.written, b.end)
 	if b.last {
 		if b.size > w.at {
-			w.unread(b, w.at, fmt.Sprintf("the last %d bytes are no message", b.size-w.at))
+			w.unread(b, w.at, true, fmt.Sprintf("the last %d bytes are no message", b.size-w.at))
 		}
-		w.end.torn += max(b.size-w.rest, 0)
+		w.end.torn += max(w.written-w.rest, 0)
 	}
 	return w.flush()
 }
 
-// unread notes bytes that cannot be read: of one stretch the first.
-func (w *walk) unread(b *block, offset int64, what string) {
-	if w.hole == nil {
-		w.hole = &Damage{Segment: b.name, Offset: offset, What: what}
+// unread notes bytes that cannot be read: of one stretch the first, but for the tail of a segment.
+func (w *walk) unread(b *block, offset int64, tail bool, what string) {
+	if w.hole == nil || w.hole.tail {
+		w.hole = &hole{Damage{Segment: b.name, Offset: offset, What: what}, tail}
 	}
 }
 
@@ -396,8 +410,12 @@ func (w *walk) frame(b *block, f *frame) (inLog bool, err error) {
 	case f.position < w.end.next:
 		return true, w.report(Damage{Segment: b.name, Offset: f.offset, Position: f.position,
 			What: "it has a message that was there before"})
-	case f.position > w.end.next || w.hole != nil:
-		w.unread(b, f.offset, "")
+	case f.position == w.end.next && (w.hole == nil || w.hole.tail):
+		w.hole = nil
+	default:
+		if w.hole == nil {
+			w.unread(b, f.offset, false, "")
+		}
 		err = w.gap(f)
 	}
 	if w.ended != nil || err != nil {
@@ -415,7 +433,7 @@ func (w *walk) frame(b *block, f *frame) (inLog bool, err error) {
 
 // gap tells damage from the end of the log. f is the frame after it, if there is one.
 func (w *walk) gap(f *frame) error {
-	d := *w.hole
+	d := w.hole.Damage
 	d.Position, w.hole = w.end.next, nil
 	if f != nil && f.position > d.Position {
 		if d.What != "" {
@@ -454,13 +472,13 @@ func (w *walk) flush() error {
 // CutAfter moves the end to before the first message after a position. What is read then is not what was read before.
 func (l *Log) CutAfter(position uint64) error {
 	for size := l.end.offset; l.end.segments > 0; size = -1 {
-		s := l.segments[l.end.segments-1]
-		frames, err := l.frames(s.number, size)
+		frames, err := l.frames(l.segments[l.end.segments-1], size)
 		if err != nil {
 			return err
 		}
-		if size < 0 {
-			size = s.bytes
+		end := int64(segmentHeader)
+		if n := len(frames); n > 0 {
+			end = frames[n-1].end()
 		}
 		var last *frame // what it states may be why segments are gone
 		for i := len(frames) - 1; i >= 0; i-- {
@@ -471,12 +489,12 @@ func (l *Log) CutAfter(position uint64) error {
 				last = f
 			}
 			if f.position <= position {
-				l.end.torn += size - last.end()
+				l.end.torn += end - last.end()
 				l.end.offset, l.end.next, l.end.front = last.end(), last.position+1, last.front
 				return nil
 			}
 		}
-		l.end.torn += size - int64(segmentHeader)
+		l.end.torn += end - int64(segmentHeader)
 		l.end.segments--
 	}
 	return nil
