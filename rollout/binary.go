@@ -11,27 +11,66 @@ import (
 )
 
 // The first byte of a rollout's binary form. What engineFormat adds follows the rest; a rollout without it is written
-// in rolloutFormat, which older builds read too.
+// in rolloutFormat, which older builds read too. In compactFormat flags follow.
 const (
 	rolloutFormat = 2
 	engineFormat  = 3 // with SamplingMask and RoutedExperts
+	compactFormat = 4
+)
+
+// The flags of compactFormat.
+const (
+	withEngine byte = 1 << iota // SamplingMask and RoutedExperts follow the rest
+	oneTurn                     // Mask is that of a prompt and one completion: the prompt's tokens are counted instead
+	oneVersion                  // and Versions are one for the completion, none for the prompt: it alone is written
 )
 
 // AppendBinary appends the rollout's binary form. Equal rollouts give equal bytes. An empty slice is read back as nil.
 // Unlike encoding/gob, the form keeps a nil Advantage apart from one of 0.
 func (r *Rollout) AppendBinary(b []byte) ([]byte, error) {
-	engine := len(r.SamplingMask.Ends)+len(r.SamplingMask.IDs)+len(r.RoutedExperts) > 0
-	if engine {
-		b = append(b, engineFormat)
-	} else {
-		b = append(b, rolloutFormat)
+	if r.fromEngine() {
+		return r.appendFields(append(b, engineFormat), withEngine), nil
 	}
+	return r.appendFields(append(b, rolloutFormat), 0), nil
+}
+
+// AppendCompact appends another binary form, which UnmarshalBinary reads too. It takes 8 bytes a token where a prompt
+// has one completion of one version, instead of 13. Journals have it; AppendBinary keeps its bytes, because digests are
+// made of them.
+func (r *Rollout) AppendCompact(b []byte) []byte {
+	flags := byte(0)
+	if r.fromEngine() {
+		flags |= withEngine
+	}
+	if prompt := OneTurn(r.Mask); prompt >= 0 && len(r.Mask) == len(r.Tokens) {
+		flags |= oneTurn
+		if _, one := OneVersion(r.Versions, prompt); one && len(r.Versions) == len(r.Tokens) {
+			flags |= oneVersion
+		}
+	}
+	return r.appendFields(append(b, compactFormat, flags), flags)
+}
+
+// fromEngine reports whether the rollout has what engineFormat adds.
+func (r *Rollout) fromEngine() bool {
+	return len(r.SamplingMask.Ends)+len(r.SamplingMask.IDs)+len(r.RoutedExperts) > 0
+}
+
+func (r *Rollout) appendFields(b []byte, flags byte) []byte {
 	b = appendText(b, r.PromptID)
 	b = appendWords(b, r.Tokens)
-	b = binary.AppendUvarint(b, uint64(len(r.Mask)))
-	b = append(b, r.Mask...)
+	if flags&oneTurn != 0 {
+		b = binary.AppendUvarint(b, uint64(OneTurn(r.Mask)))
+	} else {
+		b = binary.AppendUvarint(b, uint64(len(r.Mask)))
+		b = append(b, r.Mask...)
+	}
 	b = appendWords(b, r.Logprobs)
-	b = appendWords(b, r.Versions)
+	if flags&oneVersion != 0 {
+		b = binary.LittleEndian.AppendUint32(b, uint32(r.Versions[len(r.Versions)-1]))
+	} else {
+		b = appendWords(b, r.Versions)
+	}
 	b = appendFloat(b, r.Temperature)
 	b = appendFloat(b, r.TopP)
 	b = appendFloat(b, r.Reward)
@@ -63,12 +102,12 @@ func (r *Rollout) AppendBinary(b []byte) ([]byte, error) {
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.Extra)))
 	b = append(b, r.Extra...)
-	if engine {
+	if flags&withEngine != 0 {
 		b = appendWords(b, r.SamplingMask.Ends)
 		b = appendWords(b, r.SamplingMask.IDs)
 		b = appendWords(b, r.RoutedExperts)
 	}
-	return b, nil
+	return b
 }
 
 // MarshalBinary returns the rollout's binary form.
@@ -81,11 +120,22 @@ func (r *Rollout) MarshalBinary() ([]byte, error) {
 // too ([SharedMask]).
 func (r *Rollout) UnmarshalBinary(b []byte) error {
 	d := &decoder{b: b}
-	format := d.format("rollout", rolloutFormat, engineFormat)
+	flags := d.flags()
 	x, raw := Rollout{PromptID: d.string("prompt_id")}, perToken{}
 	raw.tokens = d.words("tokens")
-	raw.mask = d.take("mask", d.length("mask", 1))
-	raw.logprobs, raw.versions = d.words("logprobs"), d.words("versions")
+	prompt, completion := 0, len(raw.tokens)/4
+	if flags&oneTurn != 0 {
+		prompt, completion = d.turn(completion)
+		x.Mask = SharedMask(prompt, completion)
+	} else {
+		raw.mask = d.take("mask", d.length("mask", 1))
+	}
+	raw.logprobs = d.words("logprobs")
+	if flags&oneVersion != 0 {
+		x.Versions = SharedVersions(prompt, completion, Version(d.uint32("version")))
+	} else {
+		raw.versions = d.words("versions")
+	}
 	x.Temperature, x.TopP, x.Reward = d.float32("temperature"), d.float32("top_p"), d.float32("reward")
 	x.Truncated = d.bool("truncated")
 	x.Turns = d.turns()
@@ -102,7 +152,7 @@ func (r *Rollout) UnmarshalBinary(b []byte) error {
 	if extra := d.take("extra", d.length("extra", 1)); len(extra) > 0 {
 		x.Extra = slices.Clone(extra)
 	}
-	if format == engineFormat {
+	if flags&withEngine != 0 {
 		raw.maskEnds, raw.maskIDs = d.words("sampling_mask"), d.words("ids of sampling_mask")
 		raw.routedExperts = d.take("routed_experts", 2*d.length("routed_experts", 2))
 	}
@@ -155,6 +205,34 @@ func (p *perToken) share(r *Rollout) {
 	if outside && bytes.Equal(p.versions[4*prompt:len(p.versions)-4], p.versions[4*prompt+4:]) {
 		r.Versions, p.versions = SharedVersions(prompt, n-prompt, Version(binary.LittleEndian.Uint32(v))), nil
 	}
+}
+
+// flags reads the number of the form, and the flags of compactFormat or those that another form stands for.
+func (d *decoder) flags() byte {
+	switch d.format("rollout", rolloutFormat, engineFormat, compactFormat) {
+	case engineFormat:
+		return withEngine
+	case compactFormat:
+		if b := d.take("flags", 1); len(b) > 0 {
+			if b[0] > withEngine|oneTurn|oneVersion || b[0]&oneVersion != 0 && b[0]&oneTurn == 0 {
+				d.fail("flags are %b", b[0])
+			}
+			return b[0]
+		}
+	}
+	return 0
+}
+
+// turn reads how many of a rollout's tokens are the prompt, and returns how many are the completion.
+func (d *decoder) turn(tokens int) (prompt, completion int) {
+	n := d.uvarint("prompt")
+	if d.err == nil && n >= uint64(tokens) {
+		d.fail("a prompt of %d tokens does not leave one of %d", n, tokens)
+	}
+	if d.err != nil {
+		return 0, 0
+	}
+	return int(n), tokens - int(n)
 }
 
 func (d *decoder) meta() map[string]string {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 	"unsafe"
 )
@@ -30,22 +31,84 @@ func TestARolloutSurvivesItsBinaryForm(t *testing.T) {
 	}
 }
 
-// A rollout that an older build wrote, without what engines add.
-func TestTheOlderFormIsRead(t *testing.T) {
-	const written = "0201700205000000060000000200010200000000000080bf02ffffffff03000000" +
-		"0000803f0000803f0000803f0000000000000000000178"
-	b, err := hex.DecodeString(written)
-	if err != nil {
-		t.Fatal(err)
-	}
+// Rollouts as builds before wrote them, without and with what engines add, and in the compact form.
+func TestFormsHaveNotChanged(t *testing.T) {
+	const rest = "0000803f0000803f0000803f0000000000000000000178"
 	want := New("p", []int32{5}, Completion{Tokens: []int32{6}, Logprobs: []float32{-1}, Version: 3, Reward: 1})
 	want.Extra = []byte("x")
-	var got Rollout
-	if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(&got, want) {
-		t.Fatalf("got %+v, %v", got, err)
+	for i, written := range []string{
+		"0201700205000000060000000200010200000000000080bf02ffffffff03000000" + rest,
+		"0301700205000000060000000200010200000000000080bf02ffffffff03000000" + rest + "000000",
+		"0406017002050000000600000001" + "0200000000000080bf" + "03000000" + rest,
+	} {
+		b, err := hex.DecodeString(written)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Rollout
+		if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(&got, want) {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		again := got.AppendCompact(nil)
+		if i == 0 {
+			again, err = got.MarshalBinary()
+		}
+		if err != nil || b[0] != engineFormat && !bytes.Equal(again, b) {
+			t.Errorf("written as %x, %v", again, err)
+		}
 	}
-	if again, err := got.MarshalBinary(); err != nil || !bytes.Equal(again, b) {
-		t.Errorf("written as %x, %v", again, err)
+}
+
+// Mask and versions take no room where a prompt has one completion of one version, and survive where they are others.
+func TestMasksAndVersionsAreWrittenWholeWhereTheyMustBe(t *testing.T) {
+	const n = 100
+	for name, c := range map[string]struct {
+		change func(*Rollout)
+		bytes  int // a token
+	}{
+		"one turn":                    {func(*Rollout) {}, 8},
+		"no prompt":                   {func(r *Rollout) { r.Mask[0], r.Versions[0] = 1, 7 }, 8},
+		"two versions":                {func(r *Rollout) { r.Versions[n-1] = 8 }, 12},
+		"a version in the prompt":     {func(r *Rollout) { r.Versions[0] = 7 }, 12},
+		"no version":                  {func(r *Rollout) { r.Versions = nil }, 8},
+		"fewer versions":              {func(r *Rollout) { r.Versions = r.Versions[:n-1] }, 12},
+		"two turns":                   {func(r *Rollout) { r.Mask[n/2], r.Versions[n/2] = 0, NoVersion }, 13},
+		"a mask that ends early":      {func(r *Rollout) { r.Mask[n-1] = 0 }, 13},
+		"nothing that was generated":  {func(r *Rollout) { clear(r.Mask) }, 13},
+		"no mask":                     {func(r *Rollout) { r.Mask = nil }, 12},
+		"a mask for some":             {func(r *Rollout) { r.Mask = r.Mask[:n/2] }, 13},
+		"a mask of something else":    {func(r *Rollout) { r.Mask[n-1] = 2 }, 13},
+		"nothing but versions":        {func(r *Rollout) { r.Tokens, r.Mask, r.Logprobs = nil, nil, nil }, 4},
+		"a mask and versions, no ids": {func(r *Rollout) { r.Tokens = nil }, 9},
+	} {
+		r := New("p", make([]int32, 1), Completion{Tokens: make([]int32, n-1), Logprobs: make([]float32, n-1), Version: 7})
+		r.Mask, r.Versions = slices.Clone(r.Mask), slices.Clone(r.Versions)
+		c.change(r)
+		b := r.AppendCompact(nil)
+		var got Rollout
+		if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(&got, r) {
+			t.Errorf("%s: got %+v, want %+v, %v", name, got, r, err)
+		}
+		if got := len(b); got < c.bytes*n-n/2 || got > c.bytes*n+50 {
+			t.Errorf("%s: %d tokens take %d bytes: want %d each", name, n, got, c.bytes)
+		}
+	}
+}
+
+func TestAFormThatContradictsItselfIsRefused(t *testing.T) {
+	whole := New("p", []int32{5}, Completion{Tokens: []int32{6}, Logprobs: []float32{-1}}).AppendCompact(nil)
+	for what, c := range map[string]struct{ at, value int }{
+		"flags that there are not": {1, 8 | int(whole[1])}, "one version without one turn": {1, int(oneVersion)},
+		"a prompt of all tokens": {13, 2}, "a prompt of more": {13, 3},
+	} {
+		b := bytes.Clone(whole)
+		if b[13] != 1 {
+			t.Fatalf("the prompt's length is not at 13: %x", b)
+		}
+		b[c.at] = byte(c.value)
+		if err := new(Rollout).UnmarshalBinary(b); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
 	}
 }
 
@@ -77,6 +140,8 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		f.Add(b)
 	}
+	f.Add(New("p", []int32{5}, Completion{Tokens: []int32{6}, Logprobs: []float32{-1}}).AppendCompact(nil))
+	f.Add(fromEngine().AppendCompact(nil))
 	f.Add([]byte{rolloutFormat, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h Histogram
@@ -97,6 +162,12 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		if twice, _ := again.MarshalBinary(); !bytes.Equal(once, twice) {
 			t.Fatal("the binary form is not stable")
+		}
+		if err := again.UnmarshalBinary(r.AppendCompact(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if twice, _ := again.MarshalBinary(); !bytes.Equal(once, twice) {
+			t.Fatal("the compact form gives another rollout")
 		}
 	})
 }

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"bytes"
-	"slices"
 	"sync"
 	"unsafe"
 	"weak"
@@ -28,9 +27,9 @@ func OneVersion(versions []Version, prompt int) (v Version, ok bool) {
 	if prompt >= len(versions) {
 		return 0, false
 	}
-	v = versions[prompt]
-	return v, !slices.ContainsFunc(versions[:prompt], func(of Version) bool { return of != NoVersion }) &&
-		!slices.ContainsFunc(versions[prompt:], func(of Version) bool { return of != v })
+	before, after := memoryOf(versions[:prompt]), memoryOf(versions[prompt:])
+	return versions[prompt], bytes.Count(before, []byte{0xff}) == len(before) && // NoVersion
+		bytes.Equal(after[4:], after[:len(after)-4])
 }
 
 // SharedMask returns the mask of a prompt and a completion of the given tokens. Other rollouts have it too: it must not

@@ -104,8 +104,8 @@ func rawBytesPerSecond(b *testing.B) float64 {
 }
 
 // BenchmarkDurable commits 64 rollouts of 512 tokens, inserted in groups of 8, one commit after another, with each
-// promise and without a journal. Beside always it writes as many bytes to a file and syncs it: of-raw is the ratio of
-// the rates.
+// promise and without a journal. Beside always it writes the bytes of the rollouts, which a log has fewer of, to a file
+// and syncs it: of-raw is the ratio of the rates.
 func BenchmarkDurable(b *testing.B) {
 	for _, mode := range []Sync{Always, Interval, Off, ""} {
 		b.Run("sync="+string(mode), func(b *testing.B) { benchmarkDurable(b, mode) })

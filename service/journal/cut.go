@@ -32,7 +32,7 @@ import (
 // Cuts are numbered without gaps. One without its last piece never happened: its writer ended, and the number was given
 // again.
 const (
-	messageFormat = 2
+	messageFormat = 3
 	messageHeader = 50
 
 	// MessageBytes is the size of a log's largest message.
@@ -283,7 +283,7 @@ func sideBySide(part string, workers, n int, do func(worker, i int) error) error
 	return errors.Join(errs...)
 }
 
-func (p *packer) addRollout(k *replay.Stored, experts bool) (err error) {
+func (p *packer) addRollout(k *replay.Stored, experts bool) error {
 	what := kindRollout
 	if !experts && len(k.Rollout.RoutedExperts) > 0 {
 		without, r := *k, *k.Rollout
@@ -291,9 +291,7 @@ func (p *packer) addRollout(k *replay.Stored, experts bool) (err error) {
 		k, what = &without, kindApart
 	}
 	p.begin(what)
-	if p.memory, err = appendStored(p.memory, k); err != nil {
-		return err
-	}
+	p.memory = appendStored(p.memory, k)
 	return p.end(k.ID)
 }
 
@@ -336,14 +334,14 @@ func decodeUse(b []byte, u *replay.Usage) error {
 	return nil
 }
 
-func appendStored(b []byte, k *replay.Stored) ([]byte, error) {
+func appendStored(b []byte, k *replay.Stored) []byte {
 	b = appendUse(b, &k.Usage)
 	b = binary.LittleEndian.AppendUint64(b, k.Group)
 	b = binary.LittleEndian.AppendUint32(b, uint32(k.Shard))
 	for _, x := range [...]float32{k.Advantage, k.Mean, k.Std} {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
 	}
-	return k.Rollout.AppendBinary(b)
+	return k.Rollout.AppendCompact(b)
 }
 
 func decodeStored(b []byte, k *replay.Stored) error {

@@ -102,8 +102,12 @@ func TestNoDamageGoesUnnoticed(t *testing.T) {
 func noDamageGoesUnnoticed(t *testing.T, groups int, slack int64, step int) {
 	kind := replay.Options{Capacity: 12}
 	o, want, ever := sample(t, kind, groups, slack)
-	whole := must2(verify(o.withDefaults()))(t)
 	old, trimmed := unneeded(t, o)
+	for ; slack > 0 && old == 0 && groups < 60; groups++ {
+		o, want, ever = sample(t, kind, groups, slack)
+		old, trimmed = unneeded(t, o)
+	}
+	whole := must2(verify(o.withDefaults()))(t)
 	if !whole.Whole() || whole.Segments < 3 || whole.Torn != 0 || (slack > 0) != (old > 0) {
 		t.Fatalf("a journal just written, with %d bytes of old content: %s", old, whole)
 	}
@@ -420,7 +424,7 @@ func TestALostPartOfARolloutCostsTheRollout(t *testing.T) {
 	o := in(t)
 	table, random := newTable(t, kind), rollout.Stream(1, "large", 0)
 	j := create(t, o, table)
-	for _, tokens := range []int{10, 150_000, 10} {
+	for _, tokens := range []int{10, 250_000, 10} {
 		_, err := table.Insert(ctx, rollout.Group{Rollouts: []*rollout.Rollout{aRollout(random, tokens, 0)}})
 		must(t, err)
 		must(t, j.Commit(ctx))
@@ -503,7 +507,8 @@ func TestASegmentOfAnEarlierBuildIsRefusedWithTheRemedy(t *testing.T) {
 	_, salvaging := salvage(o.withDefaults(), o.Path+".out")
 	for _, err := range []error{opening, verifying, salvaging} {
 		if err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), o.Path) ||
-			!strings.Contains(err.Error(), "a segment of an earlier build") || !strings.Contains(err.Error(), "import the table") {
+			!strings.Contains(err.Error(), "a segment of an earlier build") ||
+			!strings.Contains(err.Error(), "import the table") {
 			t.Errorf("a journal of an earlier build gave %v", err)
 		}
 	}
@@ -532,7 +537,7 @@ func TestAJournalOfAnotherFormatIsRefusedWithTheRemedy(t *testing.T) {
 	_, salvaging := salvage(o, o.Path+".out")
 	for _, err := range []error{opening, verifying, salvaging} {
 		if err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), o.Path) ||
-			strings.Count(err.Error(), "format 1, and this build reads format 2") != 1 ||
+			strings.Count(err.Error(), "format 2, and this build reads format 3") != 1 ||
 			!strings.Contains(err.Error(), "import the table") {
 			t.Errorf("a journal of another format gave %v", err)
 		}

@@ -3,8 +3,8 @@
 //
 // A [Log] is a folder of segments. [Log.Append] writes at the end, [Log.Sync] brings everything to the disk, [Log.Trim]
 // removes the front, [Log.Read] yields all messages. [Log.Walk] does so in spite of damage, which it names, and [Scrub]
-// while the log is appended to. What the messages are is not known here. A segment that is removed becomes the file of a
-// later one, which is written over it: that takes a disk about half the time of a file that grows.
+// while the log is appended to. What the messages are is not known here. A segment that is removed becomes the file of
+// a later one, which is written over it: that takes a disk about half the time of a file that grows.
 //
 // What is cut off the end of a log, at the end of a frame, cannot be told from what was never written.
 package segments
@@ -51,9 +51,9 @@ import (
 // since; after synced, the log ends at the first frame that is missing. And segments before front may disappear in any
 // order, as they do if the power is lost while they are removed.
 //
-// A segment that is not needed is renamed to spareName, and from there to the next segment that begins. So a segment may
-// end with what its file had before, which has other ids: it is no damage unless messages are missing. If the power is
-// lost before the new name is on disk, the old segment has frames of the new one, or parts: nothing of it is needed.
+// A segment that is not needed is renamed to spareName, and from there to the next segment that begins. So a segment
+// may end with what its file had before, which has other ids: it is no damage unless messages are missing. If the power
+// is lost before the new name is on disk, the old segment has frames of the new one, or parts: nothing of it is needed.
 const (
 	segmentMagic  = "reprise journal\x02" // the last byte is the format
 	segmentHeader = len(segmentMagic) + 8
