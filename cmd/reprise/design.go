@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/words"
@@ -87,7 +89,7 @@ type scheduleFlags struct {
 }
 
 // Run prints the recommendation.
-func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
+func (c *designCommand) Run(ctx context.Context, call *kong.Context, on *screen) error {
 	began := time.Now()
 	if err := c.Fleet.misplaced(call); err != nil {
 		return flagErrors(err)
@@ -95,7 +97,7 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context) error {
 	if c.Fleet.On {
 		return flagErrors(c.printTopology())
 	}
-	r, trial, err := c.recommend(ctx, call)
+	r, trial, err := c.recommend(ctx, call, on)
 	if err != nil {
 		return flagErrors(err)
 	}
@@ -147,7 +149,8 @@ func (c *designCommand) writePage(d report.Designed) error {
 
 // recommend returns the recommendation and the schedule that --sim runs. It reports every wrong flag at once, before it
 // measures runs.
-func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*design.Recommendation, sim.Trial, error) {
+func (c *designCommand) recommend(ctx context.Context, call *kong.Context, on *screen) (*design.Recommendation, sim.Trial,
+	error) {
 	base, from, err := c.base()
 	if err != nil {
 		return nil, sim.Trial{}, err
@@ -172,9 +175,12 @@ func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*des
 		return nil, trial, err
 	}
 	if len(c.From) > 0 {
-		if known, err = study.Calibrate(ctx, c.From, announceMeasurement); err != nil {
+		show := newDisplay(on, os.Stderr, false)
+		defer show.end() // also after an error
+		if known, err = study.Calibrate(ctx, c.From, show.measuring); err != nil {
 			return nil, trial, fmt.Errorf("--from: %w", err)
 		}
+		show.end()
 		if err := c.override(&known); err != nil {
 			return nil, trial, err
 		}
@@ -190,10 +196,18 @@ func (c *designCommand) recommend(ctx context.Context, call *kong.Context) (*des
 	return r, trial, nil
 }
 
-func announceMeasurement(dir string) {
-	if terminal(os.Stderr) {
-		fmt.Fprintf(os.Stderr, "measuring the gradient noise of %s\n", dir)
+// measuring adds the bar of a measurement, which takes half a minute, and returns what moves it; nil where there are no
+// bars.
+func (d *display) measuring(dir string) func(share float64) {
+	if d.bars == nil {
+		return nil
 	}
+	began := time.Now()
+	bar := d.bars.AddBar(resolution, mpb.PrependDecorators(decor.Name("noise of "+dir+"  ", decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), beside(func(s decor.Statistics) []string {
+			return []string{"ETA " + remaining(began, float64(s.Current), float64(s.Total-s.Current))}
+		})))
+	return func(share float64) { bar.SetCurrent(int64(resolution * share)) }
 }
 
 // base returns the configuration that the recommendation changes, and its file: the built-in one, or that of the first

@@ -14,6 +14,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/lab/study"
@@ -29,6 +30,7 @@ const (
 // display shows the progress of runs: bars on a terminal, otherwise a line now and then, or nothing.
 type display struct {
 	out    io.Writer
+	on     *screen
 	bars   *mpb.Progress // nil: plain lines
 	silent bool
 	once   sync.Once
@@ -40,10 +42,11 @@ type display struct {
 	printed time.Time // when the last plain line about progress was
 }
 
-func newDisplay(silent bool) *display {
-	d := &display{out: os.Stdout, silent: silent}
-	if !silent && terminal(os.Stdout) {
-		d.bars = mpb.New(mpb.WithWidth(maxBar), mpb.WithOutput(os.Stdout),
+func newDisplay(on *screen, out *os.File, silent bool) *display {
+	d := &display{out: out, on: on, silent: silent}
+	if !silent && terminal(out) {
+		on.bars.Store(true)
+		d.bars = mpb.New(mpb.WithWidth(maxBar), mpb.WithOutput(out),
 			mpb.WithRefreshRate(200*time.Millisecond))
 	}
 	return d
@@ -54,8 +57,17 @@ func (d *display) end() {
 	d.once.Do(func() {
 		if d.bars != nil {
 			d.bars.Shutdown()
+			d.on.bars.Store(false)
 		}
 	})
+}
+
+// columns is the width for which paragraphs are wrapped.
+const columns = 80
+
+// wrapped prints a paragraph, whose first line begins with a mark.
+func (d *display) wrapped(mark, paragraph string) {
+	d.printf("%s", words.WrapAt(columns, mark, paragraph))
 }
 
 func (d *display) printf(format string, args ...any) {

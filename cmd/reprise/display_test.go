@@ -188,12 +188,11 @@ func TestAnOutThatCannotBeWrittenIsFoundBeforeTheWarmUp(t *testing.T) {
 func TestAWrongCallIsALineWithWhatWasMeant(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		`unknown flag --sed, did you mean one of "--set", "--seed"`: {"train", "--sed", "1"},
-		`unexpected argument trian, did you mean "train"?`:          {"trian"},
-		"learner.lr: unknown key: want":                             {"train", "--set", "learner.lr=1"},
-		"policy.hidden_size: unknown key: want policy.hidden":       {"train", "--set", "policy.hidden_size=1"},
-		"pipeline.batch_size: unknown key: want pipeline.batch":     {"train", "--set", "pipeline.batch_size=1"},
-		"replay.capcity: unknown key: want replay.capacity":         {"train", "--set", "replay.capcity=1"},
+		"unknown flag --sed, did you mean --set or --seed?":     {"train", "--sed", "1"},
+		"learner.lr: unknown key: want":                         {"train", "--set", "learner.lr=1"},
+		"policy.hidden_size: unknown key: want policy.hidden":   {"train", "--set", "policy.hidden_size=1"},
+		"pipeline.batch_size: unknown key: want pipeline.batch": {"train", "--set", "pipeline.batch_size=1"},
+		"replay.capcity: unknown key: want replay.capacity":     {"train", "--set", "replay.capcity=1"},
 	} {
 		got := call(t, "", args...)
 		if got.code == 0 || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") > 2 ||

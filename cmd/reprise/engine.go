@@ -16,7 +16,6 @@ import (
 
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/hosts"
-	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/lab/policy/server"
 )
 
@@ -28,7 +27,7 @@ type engineCommand struct {
 
 // engineServeCommand serves a model on this machine.
 type engineServeCommand struct {
-	Model      dir     `required:"" help:"Hugging Face model folder, for example a run's checkpoint."`
+	Model      dir     `required:"" help:"Hugging Face model folder, or a run, whose checkpoint it is."`
 	Listen     address `default:"127.0.0.1:8000" help:"Address, which only this machine can reach. With port 0 the system chooses one."`
 	Rows       int     `default:"16" help:"Completions decoded at once."`
 	MaxWaiting int     `default:"1024" help:"Completions that wait for a row; more are refused with status 503."`
@@ -41,13 +40,17 @@ const maxEngineConnections = 256
 // Run serves until the context ends.
 func (c *engineServeCommand) Run(ctx context.Context) error {
 	o := server.Options{Rows: c.Rows, MaxWaiting: c.MaxWaiting, Seed: c.Seed}
-	switch v, err := engine.PublishedVersion(string(c.Model)); {
+	folder, err := c.Model.model()
+	if err != nil {
+		return fmt.Errorf("--model: %w", err)
+	}
+	switch v, err := engine.PublishedVersion(folder); {
 	case err == nil:
 		o.Label = strconv.Itoa(int(v))
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("--model: %w", err)
 	}
-	s, err := server.New(string(c.Model), o)
+	s, err := server.New(folder, o)
 	if err != nil {
 		return err
 	}
@@ -97,10 +100,7 @@ func (c *engineProbeCommand) Run(ctx context.Context) error {
 		Texts: []string{c.Prompt, "Tokens: 12 + 34 = 46\n\n\tñ → 語"}}
 	var prompt []int32
 	if c.Model != "" {
-		folder, err := hf.ReadDescription(string(c.Model))
-		if err == nil && folder.Tokenizer == nil {
-			err = fmt.Errorf("%s has no tokenizer.json: add the one that the model was trained with", c.Model)
-		}
+		folder, err := c.Model.description()
 		if err != nil {
 			return fmt.Errorf("--model: %w", err)
 		}

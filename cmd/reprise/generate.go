@@ -13,7 +13,7 @@ import (
 
 // generateCommand continues a prompt with a model.
 type generateCommand struct {
-	Model       dir     `required:"" help:"Hugging Face model folder, for example a run's checkpoint."`
+	Model       dir     `required:"" help:"Hugging Face model folder, or a run, whose checkpoint it is."`
 	Prompt      string  `required:"" help:"Text to continue."`
 	Chat        bool    `help:"Ask the prompt as a user's message in the model's chat template, and print the answer."`
 	Temperature float64 `default:"1" help:"Sampling temperature; 0 is greedy, with log-probs at temperature 1."`
@@ -36,7 +36,11 @@ type completion struct {
 
 // Run prints the prompt and its continuation.
 func (c *generateCommand) Run(ctx context.Context) error {
-	model, weights, tokenizer, err := policy.Load(string(c.Model))
+	folder, err := c.Model.model()
+	if err != nil {
+		return fmt.Errorf("--model: %w", err)
+	}
+	model, weights, tokenizer, err := policy.Load(folder)
 	if err == nil && tokenizer == nil {
 		err = fmt.Errorf("%s has no tokenizer.json: add the one that the model was trained with", c.Model)
 	}

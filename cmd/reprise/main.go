@@ -9,12 +9,23 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/term"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/lab/policy"
+	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -39,6 +50,10 @@ type commands struct {
 	Table    tableCommand    `cmd:"" help:"Create, list, drop and look at tables of a running service."`
 	Export   exportCommand   `cmd:"" help:"Export a table to an Arrow IPC file."`
 	Import   importCommand   `cmd:"" help:"Import an Arrow IPC file into a table."`
+
+	Completion completionCommand `cmd:"" help:"Print what makes a shell complete verbs, flags and names: source it in its startup file."`
+
+	Version kong.VersionFlag `help:"Print the version and how it was built, and exit."`
 }
 
 // The help shows a flag's value by the name of its type.
@@ -49,6 +64,41 @@ type (
 	who     string
 	address string
 )
+
+// model returns the Hugging Face folder that a flag names: the folder itself, or the checkpoint of the run in it.
+func (d dir) model() (string, error) {
+	folder := string(d)
+	here := func(parts ...string) bool {
+		_, err := os.Stat(filepath.Join(append([]string{folder}, parts...)...))
+		return err == nil
+	}
+	switch {
+	case here(hf.ConfigFile):
+		return folder, nil
+	case here(results.CheckpointDir, hf.ConfigFile):
+		return filepath.Join(folder, results.CheckpointDir), nil
+	case !here():
+		return "", fmt.Errorf("%s does not exist: want a Hugging Face model folder, or a run of reprise train", folder)
+	case results.IsComparison(folder):
+		return "", fmt.Errorf("%s holds several runs: want one of them, such as %s", folder,
+			results.SeedDir(folder, results.ReplayArm, 1))
+	}
+	return "", fmt.Errorf("%s has neither %s nor a checkpoint: want a Hugging Face model folder, or a run of reprise train",
+		folder, hf.ConfigFile)
+}
+
+// description reads the model folder that a flag names, without its weights. It has a tokenizer.
+func (d dir) description() (*hf.Folder, error) {
+	path, err := d.model()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := hf.ReadDescription(path)
+	if err == nil && folder.Tokenizer == nil {
+		err = fmt.Errorf("%s has no tokenizer.json: add the one that the model was trained with", path)
+	}
+	return folder, err
+}
 
 // connection is the flags of a connection to a service.
 type connection struct {
@@ -112,15 +162,19 @@ func (c connection) owner(ctx context.Context, where string, call func(*client.C
 
 func main() {
 	var c commands
-	parser := kong.Must(&c, kong.Name("reprise"),
+	options := append(numbers(), kong.Name("reprise"), kong.Vars{"version": describeBuild()},
 		kong.Description("Experience replay for reinforcement learning of language models."))
+	parser := kong.Must(&c, options...)
+	if completes(parser) {
+		return
+	}
 	args := os.Args[1:]
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	verb, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "reprise: %v; see %s --help\n", err, misused(err))
+		fmt.Fprintf(os.Stderr, "reprise: %s; see %s --help\n", misuse(err), misused(err))
 		os.Exit(80)
 	}
 	if err := execute(verb); err != nil {
@@ -128,6 +182,78 @@ func main() {
 		os.Exit(exitCode(err))
 	}
 }
+
+// describeBuild is the version, the commit, and what else decides what the program computes, and how fast.
+func describeBuild() string {
+	build := "reprise " + version()
+	if b := results.ThisBuild(); b.Modified {
+		build += ", changed since"
+	}
+	tensors := "tensors without SIMD"
+	if policy.SIMD {
+		tensors = "tensors with SIMD"
+	}
+	return fmt.Sprintf("%s (%s, %s/%s, %s)", build, runtime.Version(), runtime.GOOS, runtime.GOARCH, tensors)
+}
+
+// numbers are the mappers of flags that are numbers. Kong's own take -1 for a flag, and name bits of integers.
+func numbers() []kong.Option {
+	mapper := func(want string, set func(target reflect.Value, text string) error) kong.Mapper {
+		return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+			token := ctx.Scan.Pop()
+			if token.IsEOL() {
+				return fmt.Errorf("want %s after it", want)
+			}
+			if text := token.String(); set(target, text) != nil {
+				return fmt.Errorf("%s: want %s", text, want)
+			}
+			return nil
+		})
+	}
+	whole := mapper("a whole number", func(target reflect.Value, text string) error {
+		n, err := strconv.ParseInt(text, 0, 64)
+		target.SetInt(n)
+		return err
+	})
+	natural := mapper("a whole number, 0 or more", func(target reflect.Value, text string) error {
+		n, err := strconv.ParseUint(text, 0, 64)
+		target.SetUint(n)
+		return err
+	})
+	real := mapper("a number", func(target reflect.Value, text string) error {
+		x, err := strconv.ParseFloat(text, 64)
+		target.SetFloat(x)
+		return err
+	})
+	return []kong.Option{kong.KindMapper(reflect.Int, whole), kong.KindMapper(reflect.Int64, whole),
+		kong.KindMapper(reflect.Uint64, natural), kong.KindMapper(reflect.Float64, real)}
+}
+
+// misuse is the text of an error of the command line. Of the flags and verbs that Kong proposes for one that it does
+// not know, it keeps those that begin with it or are a typo away.
+func misuse(err error) string {
+	text, proposals, proposed := strings.Cut(err.Error(), ", did you mean ")
+	text = noValue.ReplaceAllString(text, "want a value after it")
+	if !proposed {
+		return text
+	}
+	given := text[strings.LastIndexByte(text, ' ')+1:]
+	var near []string
+	for _, quoted := range quotations.FindAllString(proposals, -1) {
+		if name := strings.Trim(quoted, `"`); strings.HasPrefix(name, given) || words.OneTypoApart(name, given) {
+			near = append(near, name)
+		}
+	}
+	if len(near) == 0 {
+		return text
+	}
+	return text + ", did you mean " + strings.Join(near, " or ") + "?"
+}
+
+var (
+	noValue    = regexp.MustCompile(`expected \w+ value but got "EOL" \(<EOL>\)`) // as Kong says it
+	quotations = regexp.MustCompile(`"[^"]+"`)
+)
 
 // inWords is the text of an error. What was under way when Ctrl-C came is nobody's business.
 func inWords(err error) string {
@@ -145,13 +271,28 @@ func misused(err error) string {
 	return "reprise"
 }
 
-// execute runs a verb with a context that the first Ctrl-C cancels; the second kills the process.
+// screen is what Ctrl-C has to know of the terminal.
+type screen struct {
+	bars atomic.Bool // bars are drawn there: they overwrite the ^C, and must not be moved
+}
+
+// execute runs a verb with a context that the first Ctrl-C cancels; the second kills the process. What is printed then
+// begins below the ^C that the terminal shows.
 func execute(verb *kong.Context) error {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	context.AfterFunc(ctx, cancel) // stops catching signals
+	var here screen
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if s := <-signals; s == os.Interrupt && terminal(os.Stderr) && !here.bars.Load() {
+			fmt.Fprintln(os.Stderr)
+		}
+		signal.Stop(signals)
+		cancel()
+	}()
 	verb.BindTo(ctx, (*context.Context)(nil))
-	return verb.Run()
+	return verb.Run(&here)
 }
 
 // interruption is the error of a verb that Ctrl-C stopped. Its text says how to continue.
@@ -194,7 +335,4 @@ func size(bytes int64) string {
 }
 
 // terminal reports whether a file is a terminal.
-func terminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
+func terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

@@ -6,8 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/reprise-rl/reprise/lab/policy"
 )
 
 // The tests run the program as a user does, in a process of its own: this test binary, which is the program when
@@ -93,6 +98,16 @@ func fails(t *testing.T, got outcome, want ...string) string {
 	return got.stdout
 }
 
+// narrow checks that a text fits into the columns of a terminal.
+func narrow(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+			t.Errorf("a line of %d columns, more than %d:\n%s", n, columns, line)
+		}
+	}
+}
+
 func TestHelpNamesTheVerbs(t *testing.T) {
 	for _, args := range [][]string{nil, {"--help"}} {
 		help := succeeds(t, "", args...)
@@ -111,16 +126,72 @@ func TestHelpNamesTheVerbs(t *testing.T) {
 
 func TestWrongCallsAreRefusedByName(t *testing.T) {
 	for want, args := range map[string][]string{
-		"unknown flag --colour":             {"train", "--colour"},
-		"missing flags: --model=DIR":        {"score"},
-		"unexpected argument dance":         {"dance"},
-		"--max-tokens: expected a valid 64": {"generate", "--model", "x", "--prompt", "y", "--max-tokens", "many"},
-		"--seed: expected a valid 64":       {"train", "--seed", "one"},
-		`expected "<task>"`:                 {"verify"},
+		"unknown flag --colour":      {"train", "--colour"},
+		"missing flags: --model=DIR": {"score"},
+		"unexpected argument dance":  {"dance"},
+		"--max-tokens: many: want a whole number; see reprise generate --help": {"generate", "--model", "x", "--prompt",
+			"y", "--max-tokens", "many"},
+		"--seed: one: want a whole number, 0 or more;":                         {"train", "--seed", "one"},
+		"--seed: -1: want a whole number, 0 or more; see reprise train --help": {"train", "--seed", "-1"},
+		"--seed: want a whole number, 0 or more after it;":                     {"train", "--seed"},
+		"--noise-scale: much: want a number;":                                  {"design", "--noise-scale", "much"},
+		"--out: want a value after it;":                                        {"train", "--out"},
+		`expected "<task>"`:                                                    {"verify"},
+		"unknown flag --foo; see reprise train --help":                         {"train", "--foo"},
+		"unknown flag --sede, did you mean --seed?":                            {"train", "--sede"},
+		"unknown flag --resu, did you mean --resume?":                          {"train", "--resu"},
+		"unexpected argument trian, did you mean train?; see reprise --help":   {"trian"},
 	} {
 		got := call(t, "", args...)
 		if got.code == 0 || !strings.Contains(got.stderr, want) {
 			t.Errorf("reprise %v: exit code %d, want another than 0 and %q in:\n%s", args, got.code, want, got.stderr)
+		}
+	}
+}
+
+func TestTheVersionSaysHowTheProgramWasBuilt(t *testing.T) {
+	got := succeeds(t, "", "--version")
+	for _, want := range []string{"reprise " + version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, "SIMD"} {
+		if !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("the version lacks %q, or has several lines:\n%s", want, got)
+		}
+	}
+	if with := strings.Contains(got, "with SIMD"); with != policy.SIMD {
+		t.Errorf("the version is %q, and SIMD is %v", got, policy.SIMD)
+	}
+}
+
+func TestHelpFitsATerminal(t *testing.T) {
+	for _, verb := range []string{"", "train", "up", "serve", "design", "study", "report", "board", "inspect", "play",
+		"generate", "score", "engine", "rollout", "journal", "verify", "table", "export", "import", "completion"} {
+		narrow(t, succeeds(t, "", append(strings.Fields(verb), "--help")...))
+	}
+}
+
+func TestAShellThatAsksGetsVerbsFlagsAndNames(t *testing.T) {
+	for line, want := range map[string][]string{
+		"reprise tra":                {"train"},
+		"bin/reprise table ":         {"create", "drop", "list", "stats"},
+		"reprise train --see":        {"--seed", "--seeds"},
+		"reprise train -q --buffer-": {"--buffer-ca", "--buffer-certificate", "--buffer-key", "--buffer-server-name", "--buffer-token-file"},
+		"reprise study fresh":        {"fresh-parts", "freshness"},
+		"reprise verify gsm":         {"gsm8k"},
+		"reprise completion ":        {"bash", "fish", "zsh"},
+		"reprise generate --model ":  nil,
+	} {
+		t.Setenv("COMP_LINE", line)
+		got := strings.Fields(succeeds(t, ""))
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q is completed by %v, want %v", line, got, want)
+		}
+	}
+}
+
+func TestTheScriptsForCompletionRunThisProgram(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if script := succeeds(t, "", "completion", shell); !strings.Contains(script, binary) {
+			t.Errorf("the script for %s does not run %s:\n%s", shell, binary, script)
 		}
 	}
 }

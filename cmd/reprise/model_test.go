@@ -53,6 +53,33 @@ func decode(t *testing.T, text string, v any) {
 	}
 }
 
+func TestAModelIsAFolderOrTheCheckpointOfARun(t *testing.T) {
+	t.Parallel()
+	model := modelFolder(t)
+	at := func(parts ...string) string { return filepath.Join(append([]string{t.TempDir()}, parts...)...) }
+	generate := func(model string) []string {
+		return []string{"generate", "--model", model, "--prompt", "1+1=", "--max-tokens", "3"}
+	}
+	run := at("run")
+	if err := os.CopyFS(filepath.Join(run, "checkpoint"), os.DirFS(model)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := succeeds(t, "", generate(run)...), succeeds(t, "", generate(model)...); got != want {
+		t.Errorf("the run's model says %q, that of its checkpoint %q", got, want)
+	}
+	if got, want := succeeds(t, "[2, 3]", "score", "--model", run), succeeds(t, "[2, 3]", "score", "--model", model); got != want {
+		t.Errorf("the run's model scores %q, that of its checkpoint %q", got, want)
+	}
+	comparison, empty := at("both"), at()
+	if err := os.MkdirAll(filepath.Join(comparison, "replay", "seed-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, call(t, "", generate(comparison)...), "--model: "+comparison+" holds several runs",
+		filepath.Join(comparison, "replay", "seed-1"))
+	fails(t, call(t, "", generate(empty)...), "--model: "+empty+" has neither config.json nor a checkpoint")
+	fails(t, call(t, "", generate(at("nowhere"))...), "nowhere does not exist: want a Hugging Face model folder")
+}
+
 func TestGenerateAsksInTheChatTemplate(t *testing.T) {
 	t.Parallel()
 	dir := modelFolder(t)

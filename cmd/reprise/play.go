@@ -18,7 +18,7 @@ import (
 
 // playCommand plays episodes of a task.
 type playCommand struct {
-	Task            string   `arg:"" help:"Name of the task, for example arithmetic."`
+	Task            string   `arg:"" predictor:"task" help:"Name of the task, for example arithmetic."`
 	Policy          who      `help:"Who plays: expert, random, or a model folder such as a run's checkpoint. Without it you do, one line for each turn."`
 	Set             []string `sep:"none" help:"Set one setting of the task by KEY=VALUE, for example max=50; may be repeated."`
 	Seed            uint64   `default:"1" help:"Seed of the prompts' order, the environment and the sampling."`

@@ -117,7 +117,7 @@ func (c *reportCommand) redraw(path string) error {
 	if c.JSON {
 		return printJSON(s)
 	}
-	newDisplay(false).study(s, string(c.Out))
+	(&display{out: os.Stdout}).study(s, string(c.Out))
 	return nil
 }
 

@@ -21,7 +21,6 @@ import (
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/hosts"
-	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/worker"
@@ -31,7 +30,7 @@ import (
 // rolloutCommand fills a table by playing a task with inference servers.
 type rolloutCommand struct {
 	Table       address       `arg:"" help:"Table of a service, grpc://host:port/table."`
-	Task        string        `arg:"" optional:"" help:"Name of the task, for example arithmetic."`
+	Task        string        `arg:"" optional:"" predictor:"task" help:"Name of the task, for example arithmetic."`
 	Config      file          `short:"c" help:"Configuration of a run, instead of a task: its task, seed, group, temperature, top_p and max_tokens."`
 	Engine      []string      `required:"" sep:"none" help:"Inference server, DIALECT+http://HOST:PORT; dialects are vllm, sglang, llamacpp and openai. May be repeated."`
 	Model       dir           `required:"" help:"Hugging Face folder with the configuration and tokenizer of the engines' model."`
@@ -57,7 +56,7 @@ type rolloutCommand struct {
 }
 
 // Run works until --groups are done or the context ends.
-func (c *rolloutCommand) Run(ctx context.Context, call *kong.Context) error {
+func (c *rolloutCommand) Run(ctx context.Context, call *kong.Context, on *screen) error {
 	if err := c.checkFlags(call); err != nil {
 		return flagErrors(err)
 	}
@@ -77,7 +76,7 @@ func (c *rolloutCommand) Run(ctx context.Context, call *kong.Context) error {
 		go web.Serve(l)
 		defer web.Close()
 	}
-	show := newDisplay(c.JSON)
+	show := newDisplay(on, os.Stdout, c.JSON)
 	defer show.end()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -149,10 +148,7 @@ func (c *rolloutCommand) worker(ctx context.Context) (w *worker.Worker, closeTab
 	if err != nil {
 		return nil, nil, err
 	}
-	folder, err := hf.ReadDescription(string(c.Model))
-	if err == nil && folder.Tokenizer == nil {
-		err = fmt.Errorf("%s has no tokenizer.json: add the one that the model was trained with", c.Model)
-	}
+	folder, err := c.Model.description()
 	if err != nil {
 		return nil, nil, fmt.Errorf("--model: %w", err)
 	}

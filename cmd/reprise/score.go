@@ -13,7 +13,7 @@ import (
 
 // scoreCommand prints log-probs of token ids.
 type scoreCommand struct {
-	Model       dir     `required:"" help:"Hugging Face model folder."`
+	Model       dir     `required:"" help:"Hugging Face model folder, or a run, whose checkpoint it is."`
 	Temperature float64 `default:"1" help:"Divides the logits."`
 }
 
@@ -26,7 +26,11 @@ type scored struct {
 
 // Run reads lines, each a JSON list of token ids or an object with such a list under "ids", and writes their scores.
 func (c *scoreCommand) Run(ctx context.Context) error {
-	model, weights, _, err := policy.Load(string(c.Model))
+	folder, err := c.Model.model()
+	if err != nil {
+		return fmt.Errorf("--model: %w", err)
+	}
+	model, weights, _, err := policy.Load(folder)
 	if err != nil {
 		return fmt.Errorf("--model: %w", err)
 	}

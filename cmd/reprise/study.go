@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"unicode"
 
 	"github.com/reprise-rl/reprise/internal/limits"
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/report"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/run"
@@ -20,7 +20,7 @@ import (
 
 // studyCommand runs a named study or all of them, or lists them.
 type studyCommand struct {
-	Name   string `arg:"" optional:"" help:"Name of the study, or all, which takes hours. Without one, list the studies."`
+	Name   string `arg:"" optional:"" predictor:"study" help:"Name of the study, or all, which takes hours. Without one, list the studies."`
 	List   bool   `help:"List the studies: name, source of the claim, and question."`
 	Seeds  int    `default:"12" help:"Runs of each arm, on three base models in turn. A claim takes 8 or more, one of many more than that."`
 	Quick  bool   `help:"Rehearse: cut the budgets so that every run ends within seconds. Makes no claim."`
@@ -33,7 +33,7 @@ type studyCommand struct {
 }
 
 // Run runs the study and writes its page, or lists the studies.
-func (c *studyCommand) Run(ctx context.Context) error {
+func (c *studyCommand) Run(ctx context.Context, on *screen) error {
 	if c.List || c.Name == "" {
 		return c.list(os.Stdout)
 	}
@@ -55,7 +55,7 @@ func (c *studyCommand) Run(ctx context.Context) error {
 	defer end()
 	go limits.BoundGarbage(whileRunning, minGarbage)
 	for _, s := range studies {
-		if err := c.carryOut(ctx, s); err != nil {
+		if err := c.carryOut(ctx, on, s); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
@@ -66,11 +66,11 @@ func (c *studyCommand) Run(ctx context.Context) error {
 const allStudies = "all"
 
 // carryOut carries out one study.
-func (c *studyCommand) carryOut(ctx context.Context, s study.Study) error {
+func (c *studyCommand) carryOut(ctx context.Context, on *screen, s study.Study) error {
 	dir := study.Folder(string(c.Out), s.Name)
-	show := newStudyDisplay(newDisplay(c.Quiet || c.JSON))
+	show := newStudyDisplay(newDisplay(on, os.Stdout, c.Quiet || c.JSON))
 	defer show.end()
-	show.printf("%s: %s\n", s.Name, s.Title) // before the plan, which makes the task of every arm
+	show.wrapped("", s.Name+": "+s.Title) // before the plan, which makes the task of every arm
 	defer show.onInterrupt(ctx, "stopping, to save checkpoints of the runs in progress; a second Ctrl-C kills")()
 	var from *results.Archive
 	if c.From != "" {
@@ -111,17 +111,17 @@ func (c *studyCommand) carryOut(ctx context.Context, s study.Study) error {
 
 // command is the command line that continues a study.
 func (c *studyCommand) command(name string) string {
-	words := []string{"reprise", "study", name, "--seeds", fmt.Sprint(c.Seeds)}
+	line := []string{"reprise", "study", name, "--seeds", fmt.Sprint(c.Seeds)}
 	if c.Quick {
-		words = append(words, "--quick")
+		line = append(line, "--quick")
 	}
 	if c.Out != "runs/studies" {
-		words = append(words, "--out", shellWord(string(c.Out)))
+		line = append(line, "--out", shellWord(string(c.Out)))
 	}
 	if c.AtOnce > 0 {
-		words = append(words, "--at-once", fmt.Sprint(c.AtOnce))
+		line = append(line, "--at-once", fmt.Sprint(c.AtOnce))
 	}
-	return strings.Join(words, " ") + c.Log.flag()
+	return strings.Join(line, " ") + c.Log.flag()
 }
 
 // shellWord quotes a word for a shell where it needs quotes.
@@ -150,10 +150,13 @@ func (c *studyCommand) list(w io.Writer) error {
 	if c.JSON {
 		return printJSON(all)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	widest := 0
 	for _, s := range all {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Name, s.Source, s.Title)
+		widest = max(widest, len(s.Name))
 	}
-	fmt.Fprintln(table, "\nreprise study NAME runs one.")
-	return table.Flush()
+	for _, s := range all {
+		fmt.Fprint(w, words.WrapAt(columns, fmt.Sprintf("%-*s  ", widest, s.Name), s.Title+" ("+s.Source+")"))
+	}
+	_, err := fmt.Fprintln(w, "\nreprise study NAME runs one.")
+	return err
 }

@@ -22,9 +22,10 @@ func TestStudiesAreListedWithTheirSourceAndWhatTheyAsk(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"study"}, {"study", "savings", "--list"}} {
 		list := succeeds(t, "", args...)
+		narrow(t, list)
+		unwrapped := strings.Join(strings.Fields(list), " ")
 		for _, s := range study.All() {
-			if !strings.Contains(list, "\n"+s.Name+" ") && !strings.HasPrefix(list, s.Name+" ") ||
-				!strings.Contains(list, s.Source) || !strings.Contains(list, s.Title) {
+			if !strings.Contains(unwrapped, s.Name+" "+s.Title+" ("+s.Source+")") {
 				t.Errorf("reprise %v does not list %s:\n%s", args, s.Name, list)
 			}
 		}
@@ -211,7 +212,7 @@ func TestAStudyHasABarAndSoHasEachRunUnderWay(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	refresh := make(chan any)
-	d := newStudyDisplay(&display{out: &out, bars: mpb.New(mpb.WithOutput(&out), mpb.WithWidth(200),
+	d := newStudyDisplay(&display{out: &out, on: new(screen), bars: mpb.New(mpb.WithOutput(&out), mpb.WithWidth(200),
 		mpb.WithManualRefresh(refresh))})
 	d.planned(false, 12, 4)
 	c := run.Default()

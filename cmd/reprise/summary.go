@@ -26,13 +26,13 @@ func (d *display) summary(s *results.Summary, dir string) {
 			reached = fmt.Sprintf("reached at update %s, compute %s", number(s.ToTarget.Update, "%.0f"),
 				number(s.ToTarget.Compute, "%.0f"))
 		}
-		d.printf("  target %-13.2f %s\n", s.Target.Float(), reached)
+		d.wrapped(fmt.Sprintf("  target %-13.2f ", s.Target.Float()), reached)
 	}
 	d.printf("  replay ratio         %s (planned %.2f)\n", number(s.ReplayRatio, "%.2f"), s.ReplayRatioPlanned)
 	d.printf("  staleness            mean %s, largest %d\n", number(s.Staleness.Mean(), "%.1f"), s.Staleness.Max())
 	if m := s.Mismatch; m != nil {
-		d.printf("  mismatch             k = p/b %s, 98%% of tokens %s to %s; mean |log k| %s\n", number(m.Mean, "%.4f"),
-			number(m.Low, "%.3f"), number(m.High, "%.3f"), number(m.AbsLog, "%.2g"))
+		d.wrapped("  mismatch             ", fmt.Sprintf("k = p/b %s, 98%% of tokens %s to %s; mean |log k| %s",
+			number(m.Mean, "%.4f"), number(m.Low, "%.3f"), number(m.High, "%.3f"), number(m.AbsLog, "%.2g")))
 	}
 	if s.Sampling != nil && s.Sampling.Priority != nil {
 		halfLife := "none: no age decay"
@@ -54,7 +54,9 @@ func (d *display) bound(who string, b *results.Bound) {
 
 // comparison prints what replay saved.
 func (d *display) comparison(c *results.Compare, dir string) {
-	d.printf("\n%s\n\n", c.Statement)
+	d.printf("\n")
+	d.wrapped("", c.Statement)
+	d.printf("\n")
 	d.printf("%6s  %22s  %22s  %7s\n", "seed", "baseline compute", "replay compute", "ratio")
 	for _, s := range c.Seeds {
 		d.printf("%6d  %22s  %22s  %7s\n", s.Seed, number(s.Baseline.Compute, "%.0f"), number(s.Replay.Compute, "%.0f"),
@@ -89,7 +91,8 @@ func seedRatio(s results.SeedCompare) string {
 
 // study prints the findings of a study, and where its page is; empty: it has none.
 func (d *display) study(s *results.Study, page string) {
-	d.printf("\n%s\n", s.Sheet.Title)
+	d.printf("\n")
+	d.wrapped("", s.Sheet.Title)
 	if s.Quick {
 		d.printf("a rehearsal: it makes no claim\n")
 	}
@@ -98,11 +101,16 @@ func (d *display) study(s *results.Study, page string) {
 		if f.Check { // by arithmetic or the clock
 			kind = "check"
 		}
-		d.printf("\n%s\n  %s    %s\n  found    %s\n  verdict  %s\n", f.Source, kind, f.Claim, f.Found, f.Verdict)
+		d.printf("\n")
+		d.wrapped("", f.Source)
+		d.wrapped("  "+kind+"    ", f.Claim)
+		d.wrapped("  found    ", f.Found)
+		d.wrapped("  verdict  ", string(f.Verdict))
 	}
 	for _, a := range s.Arms {
 		for _, why := range a.Failed {
-			d.printf("\narm %s, %s\n", a.Name, why)
+			d.printf("\n")
+			d.wrapped("", fmt.Sprintf("arm %s, %s", a.Name, why))
 		}
 	}
 	if page != "" {

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/service/server"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -75,10 +80,11 @@ func (c *tableList) Run(ctx context.Context) error {
 
 type tableDrop struct {
 	Table      address    `arg:"" help:"grpc://host:port/table."`
+	Yes        bool       `help:"Do not ask. Without a terminal nothing is asked either."`
 	Connection connection `embed:""`
 }
 
-// Run drops the table.
+// Run drops the table. In a terminal it asks before.
 func (c *tableDrop) Run(ctx context.Context) error {
 	connected, table, err := c.Connection.table(ctx, string(c.Table))
 	if err != nil {
@@ -86,14 +92,37 @@ func (c *tableDrop) Run(ctx context.Context) error {
 	}
 	defer connected.Close()
 	info, err := table.Info(ctx)
-	if err == nil {
-		err = connected.Drop(ctx, table.Name())
-	}
 	if err != nil {
+		return err
+	}
+	if !c.Yes && terminal(os.Stdin) {
+		question := fmt.Sprintf("drop %s with %s, and its journal?", c.Table, words.Plural(int64(info.Present), "rollout"))
+		if agreed, err := agree(ctx, question); err != nil || !agreed {
+			return cmp.Or(err, errors.New("nothing was dropped: answer y, or give --yes"))
+		}
+	}
+	if err := connected.Drop(ctx, table.Name()); err != nil {
 		return err
 	}
 	fmt.Printf("table %s is dropped, with %d rollouts\n", info.Table, info.Present)
 	return nil
+}
+
+// agree asks a question on the terminal and reports whether the answer is yes. Ctrl-C, as the end of the context, is
+// an error.
+func agree(ctx context.Context, question string) (bool, error) {
+	fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
+	answers := make(chan string, 1)
+	go func() { // reading a terminal cannot be interrupted; the process ends soon
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		answers <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case answer := <-answers:
+		return answer == "y" || answer == "yes", nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
 type tableStats struct {

@@ -39,7 +39,7 @@ type trainCommand struct {
 }
 
 // Run reads the configuration, trains, and writes the report.
-func (c *trainCommand) Run(ctx context.Context) error {
+func (c *trainCommand) Run(ctx context.Context, on *screen) error {
 	if c.Seeds != 1 && !c.Compare {
 		return fmt.Errorf("--seeds: %d: want --compare with it; the seed of a single run is --seed", c.Seeds)
 	}
@@ -78,9 +78,9 @@ func (c *trainCommand) Run(ctx context.Context) error {
 	defer end()
 	go limits.BoundGarbage(whileTraining, minGarbage)
 	if c.Compare {
-		return c.compare(ctx, config)
+		return c.compare(ctx, newDisplay(on, os.Stdout, c.Quiet || c.JSON), config)
 	}
-	return c.train(ctx, config)
+	return c.train(ctx, newDisplay(on, os.Stdout, c.Quiet || c.JSON), config)
 }
 
 // loadConfig reads a configuration, [configs.Addition] if none is named.
@@ -135,10 +135,9 @@ func (c *trainCommand) clearFolder() error {
 	return os.RemoveAll(c.Out)
 }
 
-func (c *trainCommand) train(ctx context.Context, config run.Config) error {
-	show := newDisplay(c.Quiet || c.JSON)
+func (c *trainCommand) train(ctx context.Context, show *display, config run.Config) error {
 	defer show.end()
-	show.printf("draws: %s\n", config.Sampling())
+	show.wrapped("", fmt.Sprintf("%s, seed %d: %s", config.Name, config.Seed, config.InWords()))
 	var before, summary *results.Summary
 	var err error
 	again := "continue with: reprise train --resume --out " + shellWord(c.Out) + c.Log.flag()
@@ -176,10 +175,10 @@ func (c *trainCommand) train(ctx context.Context, config run.Config) error {
 	return nil
 }
 
-func (c *trainCommand) compare(ctx context.Context, config run.Config) error {
-	show := newDisplay(c.Quiet || c.JSON)
+func (c *trainCommand) compare(ctx context.Context, show *display, config run.Config) error {
 	defer show.end()
-	show.printf("draws: %s; the baseline: %s\n", config.Sampling(), config.BaselineArm().Sampling())
+	show.wrapped("", fmt.Sprintf("%s with replay: %s", config.Name, config.InWords()))
+	show.wrapped("", "without: "+config.BaselineArm().InWords())
 	comparison := run.Comparison{
 		Config: config, Seeds: c.Seeds, Dir: c.Out, Resume: c.Resume,
 		Hooks: func(a run.Arm) run.Hooks {

@@ -73,8 +73,8 @@ type up struct {
 
 // Run starts the service, the trainer, the engines and a worker, keeps them running until the trainer's budget is
 // spent or the context ends, and stops them.
-func (c *upCommand) Run(ctx context.Context) error {
-	u, err := c.prepare()
+func (c *upCommand) Run(ctx context.Context, on *screen) error {
+	u, err := c.prepare(on)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (c *upCommand) Run(ctx context.Context) error {
 }
 
 // prepare reads the configuration and readies the folder.
-func (c *upCommand) prepare() (*up, error) {
+func (c *upCommand) prepare(on *screen) (*up, error) {
 	u := &up{upCommand: c}
 	var err error
 	if c.Resume {
@@ -143,7 +143,7 @@ func (c *upCommand) prepare() (*up, error) {
 		}
 		u.engines = append(u.engines, string(engine.SGLang)+"+http://"+address) // the dialect that returns a nucleus
 	}
-	u.show = newDisplay(c.JSON)
+	u.show = newDisplay(on, os.Stdout, c.JSON)
 	return u, nil
 }
 

@@ -12,7 +12,7 @@ import (
 
 // verifyCommand rewards the responses on standard input.
 type verifyCommand struct {
-	Task     string   `arg:"" help:"Task whose verifier gives the rewards, for example arithmetic."`
+	Task     string   `arg:"" predictor:"task" help:"Task whose verifier gives the rewards, for example arithmetic."`
 	Set      []string `sep:"none" help:"Set one setting of task external by KEY=VALUE: 'command=[python3, verify.py]'; may be repeated."`
 	Flexible bool     `help:"With gsm8k: take the last number of a response, marked or not, as verl's method flexible."`
 }

@@ -124,6 +124,30 @@ func (c Config) validateReplay() error {
 	return problems.Err()
 }
 
+// InWords says what a run learns from, for whoever starts it. [Config.Sampling] has the terms.
+func (c Config) InWords() string {
+	batches := "batches of " + words.Thousands(c.Pipeline.Batch)
+	if i := c.Pipeline.BatchUpdates; i > 1 {
+		batches += fmt.Sprintf(", with %d updates on each", i)
+	}
+	if !c.Replays() {
+		return "learns from each rollout once, in " + batches
+	}
+	o, p := c.replayOptions(0).WithDefaults(), c.pipelineOptions()
+	kept := fmt.Sprintf("the newest %s rollouts", words.Thousands(o.Capacity))
+	if o.Retention == replay.KeepPositive {
+		kept = fmt.Sprintf("%s rollouts, the newest and older right answers", words.Thousands(o.Capacity))
+	}
+	text := fmt.Sprintf("learns in %s, drawn from %s", batches, kept)
+	switch {
+	case p.Mix > 0:
+		text += fmt.Sprintf("; after each batch of new ones %s", words.Plural(p.Mix, "batch", "batches"))
+	case p.FreshShare > 0:
+		text += fmt.Sprintf("; %.0f%% of each batch are new", 100*p.FreshShare)
+	}
+	return text
+}
+
 // Sampling says in words how a run draws what it learns from, the effective half-life included.
 func (c Config) Sampling() string {
 	updates := ""

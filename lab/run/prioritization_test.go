@@ -133,6 +133,25 @@ func TestSamplingIsToldInWords(t *testing.T) {
 	}
 }
 
+func TestWhatARunLearnsFromIsToldInPlainWords(t *testing.T) {
+	for set, want := range map[string]string{
+		"pipeline.batch=1280":                          "learns in batches of 1,280, drawn from the newest 4,096 rollouts",
+		"replay.retention=positive":                    "drawn from 4,096 rollouts, the newest and older right answers",
+		"replay.mix=3":                                 "; after each batch of new ones 3 batches",
+		"replay.fresh_share=0.25":                      "; 25% of each batch are new",
+		"replay.sampler=lifo":                          "learns from each rollout once, in batches of 1,024",
+		"replay.sampler=fifo,pipeline.batch_updates=3": "once, in batches of 1,024, with 3 updates on each",
+	} {
+		c, err := Load("", strings.Split(set, ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.InWords(); !strings.Contains(got, want) {
+			t.Errorf("%s is told as %q, want %q", set, got, want)
+		}
+	}
+}
+
 func TestWeightsThatWouldVanishAreWarnedOf(t *testing.T) {
 	c, err := Load("", []string{"replay.sampler=prioritized", "replay.importance_norm=table",
 		"replay.priority_base=reward"})

@@ -20,13 +20,13 @@ import (
 )
 
 // Calibrate measures the gradient noise of runs, which are seeds of one configuration, and fits the calculator's
-// parameters to all of them together. It calls measuring before each run, which takes half a minute. What the runs do
-// not show stays assumed.
-func Calibrate(ctx context.Context, dirs []string, measuring func(dir string)) (design.Known, error) {
+// parameters to all of them together. It calls measuring before each run, which takes half a minute, and what that
+// returns with the share that is done, in (0, 1]. What the runs do not show stays assumed.
+func Calibrate(ctx context.Context, dirs []string, measuring func(dir string) (progress func(float64))) (
+	design.Known, error) {
 	var runs []*results.Noise
 	for _, dir := range dirs {
-		measuring(dir)
-		n, err := noise.Measure(ctx, dir, noise.Options{})
+		n, err := noise.Measure(ctx, dir, noise.Options{Progress: measuring(dir)})
 		if err != nil {
 			return design.Known{}, err
 		}

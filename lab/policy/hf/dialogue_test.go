@@ -186,7 +186,7 @@ func TestEndsOfTurnAreFoundInEveryFile(t *testing.T) {
 		return 0
 	}
 	for file, content := range map[string]string{
-		generationFile: `{"eos_token_id": [%d, %d]}`, configFile: `{"eos_token_id": [%d, %d]}`,
+		generationFile: `{"eos_token_id": [%d, %d]}`, ConfigFile: `{"eos_token_id": [%d, %d]}`,
 	} {
 		tok := chatTokenizer(t, "llama3")
 		end, eot := id(tok, "<|end_of_text|>"), id(tok, "<|eot_id|>")

@@ -16,8 +16,10 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 )
 
+// ConfigFile is the file of a model folder that describes the architecture: a folder without it is none.
+const ConfigFile = "config.json"
+
 const (
-	configFile  = "config.json"
 	weightsFile = "model.safetensors"
 	indexFile   = "model.safetensors.index.json"
 )
@@ -46,7 +48,7 @@ func ReadFolder(dir string) (*Folder, error) {
 
 // ReadDescription is [ReadFolder] without the weights.
 func ReadDescription(dir string) (*Folder, error) {
-	path := filepath.Join(dir, configFile)
+	path := filepath.Join(dir, ConfigFile)
 	file, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read model configuration: %w", err)
@@ -275,7 +277,7 @@ func WriteFolder(dir string, c Config, tensors map[string]Tensor, tok *Tokenizer
 			return err
 		}
 	}
-	return writeBytes(dir, configFile, c.encode())
+	return writeBytes(dir, ConfigFile, c.encode())
 }
 
 // sortTensors returns the tensors sorted by name after checking them against c.

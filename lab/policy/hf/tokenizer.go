@@ -51,7 +51,7 @@ const (
 func readTokenizer(dir string) (*Tokenizer, error) {
 	files := make(map[string][]byte)
 	for _, name := range []string{tokenizerFile, generationFile, tokConfigFile, specialsFile,
-		"added_tokens.json", templateFile, configFile} {
+		"added_tokens.json", templateFile, ConfigFile} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) && name != tokenizerFile {
 			continue
@@ -82,7 +82,7 @@ func parseTokenizer(files map[string][]byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	t.files = maps.Clone(files)
-	delete(t.files, configFile) // the model's, not the tokenizer's
+	delete(t.files, ConfigFile) // the model's, not the tokenizer's
 	return t, nil
 }
 
@@ -155,7 +155,7 @@ func (t *Tokenizer) findSpecials(files map[string][]byte) error {
 		byToken[s] = int(id)
 	}
 	find := func(name string) ([]int, error) {
-		for _, file := range []string{generationFile, configFile, tokConfigFile, specialsFile} {
+		for _, file := range []string{generationFile, ConfigFile, tokConfigFile, specialsFile} {
 			if files[file] == nil {
 				continue
 			}

@@ -23,8 +23,9 @@ const (
 type gradients func(ctx context.Context, b *rollout.Batch, visit func(i int, gradient []float32) error) error
 
 // measureAlike fills in Alike and Batch. Both the rollouts that are probed and those of the updates are fresh ones, of
-// different prompts.
-func measureAlike(ctx context.Context, c *run.Snapshot, n *results.Noise, seed uint64) error {
+// different prompts. It passes gradients through take.
+func measureAlike(ctx context.Context, c *run.Snapshot, n *results.Noise, seed uint64,
+	take func(gradients) gradients) error {
 	p := c.Config().Pipeline
 	updates := min(max(rolloutsForAll/p.Batch, 1), updatesBetween)
 	made, err := c.Generate(ctx, rollout.Stream(seed, "noise/alike", c.Config().Seed).Uint64(),
@@ -45,7 +46,7 @@ func measureAlike(ctx context.Context, c *run.Snapshot, n *results.Noise, seed u
 	if err != nil {
 		return err
 	}
-	r, err := correlation(ctx, &rollout.Batch{Draws: all[:probed]}, c.Gradients, after)
+	r, err := correlation(ctx, &rollout.Batch{Draws: all[:probed]}, take(c.Gradients), take(after))
 	if err != nil || math.IsNaN(r) {
 		return err
 	}

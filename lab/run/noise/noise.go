@@ -43,6 +43,8 @@ type Options struct {
 	Clipped bool `yaml:"clipped" json:"clipped"`
 	// Seed is of the choice, of the fresh rollouts and of the split into micro-batches.
 	Seed uint64 `yaml:"seed" json:"seed"`
+	// Progress is called from one goroutine with the share of the gradients that have been taken, in (0, 1]; nil: none.
+	Progress func(share float64) `yaml:"-" json:"-"`
 }
 
 // Validate returns an [option.Error] for every option out of its range.
@@ -100,7 +102,8 @@ func measure(ctx context.Context, c *run.Snapshot, dir string, o Options) (*resu
 	held := heldDraws(c, o)
 	meter := NewMeter(len(fresh))
 	b := &rollout.Batch{Draws: append(fresh, held...)}
-	if err := c.Gradients(ctx, b, func(i int, g []float32) error { return meter.Add(b.Draws[i], g) }); err != nil {
+	take := o.counted(len(b.Draws) + 2*probed)
+	if err := take(c.Gradients)(ctx, b, func(i int, g []float32) error { return meter.Add(b.Draws[i], g) }); err != nil {
 		return nil, err
 	}
 	n := &results.Noise{
@@ -109,10 +112,27 @@ func measure(ctx context.Context, c *run.Snapshot, dir string, o Options) (*resu
 	if err := meter.Fill(n); err != nil {
 		return nil, err
 	}
-	if err := measureAlike(ctx, c, n, o.Seed); err != nil {
+	if err := measureAlike(ctx, c, n, o.Seed, take); err != nil {
 		return nil, fmt.Errorf("measure what updates leave of the noise: %w", err)
 	}
 	return n, addCosts(n, c, dir)
+}
+
+// counted returns what makes gradients call Progress, as so many are taken in all.
+func (o Options) counted(all int) func(gradients) gradients {
+	taken := 0
+	return func(of gradients) gradients {
+		if o.Progress == nil {
+			return of
+		}
+		return func(ctx context.Context, b *rollout.Batch, visit func(int, []float32) error) error {
+			return of(ctx, b, func(i int, g []float32) error {
+				taken++
+				o.Progress(float64(taken) / float64(all))
+				return visit(i, g)
+			})
+		}
+	}
 }
 
 // freshDraws generates rollouts with the newest weights. They come in the order of their groups.

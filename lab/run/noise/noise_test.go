@@ -95,7 +95,12 @@ func TestNoiseIsMeasuredAtTheLastCheckpoint(t *testing.T) {
 	sum := train(t, small(t, "replay.capacity=96"), dir)
 	before := contents(t, dir)
 	o := Options{Held: 64, Fresh: 50, Seed: 3}
+	var shares []float64
+	o.Progress = func(share float64) { shares = append(shares, share) }
 	n := measured(t, dir, o)
+	if len(shares) < 64+52 || !slices.IsSorted(shares) || shares[0] <= 0 || shares[len(shares)-1] > 1 {
+		t.Errorf("told of progress: %v", shares)
+	}
 	if !reflect.DeepEqual(contents(t, dir), before) {
 		t.Error("the run's folder has changed")
 	}
