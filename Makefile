@@ -20,6 +20,8 @@ FAULTS ?= 40
 FAULT_SEED ?= 1
 # How long make attack attacks in every way at once.
 ATTACK ?= 5m
+# How often make cluster-power takes the power from nodes.
+POWER ?= 12
 # How many copies make cluster-damage damages.
 DAMAGES ?= 30
 # For bench-peers and bench-verifiers alone.
@@ -32,7 +34,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build wheels demo docs first-hour picture test test-race quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build wheels demo docs first-hour picture test test-race quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -232,6 +234,10 @@ crash: build ## kill -9 a service under load CRASHES (200) times and look for ev
 faults: ## kill, stop and cut off nodes of a cluster of three processes under load FAULTS (40) times, and look for everything it acknowledged; then a fifth as often, and check the histories of its clients
 	$(GO) test ./cmd/reprise -run 'TestAClusterSurvivesFaults|TestHistoriesUnderFaults' \
 		-count=1 -v -timeout 4h -faults $(FAULTS) -fault-seed $(FAULT_SEED)
+
+cluster-power: ## take the power from one, two or all of three nodes under load POWER (12) times, with what they had not synced, and look for everything they acknowledged; then a fifth as often, and check the histories of their clients; needs root and /dev/fuse
+	$(GO) test ./cmd/reprise -run LossesOfPower \
+		-count=1 -v -timeout 4h -losses $(POWER) -fault-seed $(FAULT_SEED)
 
 cluster-damage: ## damage copies of a table's log on one of three nodes DAMAGES (30) times: they must be found, never used, and made anew
 	$(GO) test ./service/cluster -run TestADamagedCopyLosesNothing \

@@ -8,6 +8,7 @@ require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/arrow-go/v18 v18.8.0
+	github.com/hanwen/go-fuse/v2 v2.12.1
 	github.com/reprise-rl/reprise v0.0.0
 	github.com/reprise-rl/reprise/lab v0.0.0
 	github.com/vbauerster/mpb/v8 v8.16.2

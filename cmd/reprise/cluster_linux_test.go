@@ -41,9 +41,19 @@ type nodes struct {
 	running   []*exec.Cmd
 	single    []*client.Client // of ask
 	net       *network         // nil: on loopback, where nothing can be cut
+	drives    []*drive         // nil: no disk can lose its power
 }
 
 func startNodes(t *testing.T, n int, network *network, options ...string) *nodes {
+	t.Helper()
+	c := newNodes(t, n, network, options...)
+	for i := range n {
+		c.start(i)
+	}
+	return c
+}
+
+func newNodes(t *testing.T, n int, network *network, options ...string) *nodes {
 	t.Helper()
 	c := &nodes{t: t, dir: t.TempDir(), running: make([]*exec.Cmd, n), net: network,
 		single: make([]*client.Client, n)}
@@ -68,9 +78,6 @@ func startNodes(t *testing.T, n int, network *network, options ...string) *nodes
 			c.kill(i)
 		}
 	})
-	for i := range n {
-		c.start(i)
-	}
 	return c
 }
 
@@ -200,12 +207,12 @@ func (c *nodes) connect() *client.Services {
 // ledger is what clients of a cluster were told.
 type ledger struct {
 	mu        sync.Mutex
-	inserted  map[string]bool // prompts of acknowledged groups
-	consumed  map[string]int  // rollouts by prompt, of acknowledged draws
-	uncertain map[string]bool // prompts of draws of which the acknowledgement failed
-	worst     time.Duration   // of an insertion
-	owner     atomic.Int64    // the node that answered watch last
-	stale     []string        // answers that lack what was acknowledged before the question
+	inserted  map[string][]rollout.ID // of acknowledged groups, by prompt
+	consumed  map[string]int          // rollouts by prompt, of acknowledged draws
+	uncertain map[string]bool         // prompts of draws of which the acknowledgement failed
+	worst     time.Duration           // of an insertion
+	owner     atomic.Int64            // the node that answered watch last
+	stale     []string                // answers that lack what was acknowledged before the question
 }
 
 const clusterGroup = 2
@@ -239,14 +246,16 @@ func (b *ledger) insert(ctx context.Context, into *client.PartedTable, name stri
 	for i := 0; ctx.Err() == nil; i++ {
 		prompt, began := fmt.Sprintf("%s-%d", name, i), time.Now()
 		for {
-			_, err := into.InsertOnce(context.WithoutCancel(ctx), prompt, pairOf(prompt))
+			ids, err := into.InsertOnce(context.WithoutCancel(ctx), prompt, pairOf(prompt))
 			if err == nil {
+				b.mu.Lock()
+				b.inserted[prompt] = ids
+				b.mu.Unlock()
 				break
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		b.mu.Lock()
-		b.inserted[prompt] = true
 		b.worst = max(b.worst, time.Since(began))
 		b.mu.Unlock()
 		time.Sleep(20 * time.Millisecond) // the faults are the load, and a large table takes long to read
@@ -315,21 +324,37 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	}
 	network := newNetwork(t, 3)
 	c := startNodes(t, 3, network)
+	kinds := faultsOf(network)
+	random := rand.New(rand.NewPCG(*faultSeed, 1))
+	c.endure(*faults, random, func(k, owner int) (fault, int, time.Duration) {
+		switch pairs := k - len(kinds); {
+		case k < len(kinds):
+			return kinds[k], owner, 8 * time.Second
+		case pairs < 3 && network != nil:
+			return pairCut, pairs, 8 * time.Second
+		}
+		return kinds[random.IntN(len(kinds))], random.IntN(3), time.Duration(random.IntN(12000)) * time.Millisecond
+	})
+}
+
+// endure has clients insert, draw and count under so many faults, and compares what they were told with what is there.
+// Next says what the k-th fault is, which node suffers it and for how long.
+func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fault, int, time.Duration)) {
+	t := c.t
+	t.Helper()
 	s := c.connect()
 	for parts, w := range map[int]wire.Table{
 		1: {Name: "lab", Options: replay.Options{Capacity: 1 << 20}},
 		3: {Name: "queue", Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}},
 	} {
-		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-			if _, err := s.CreateParts(t.Context(), w, parts); err == nil {
-				break
-			} else if time.Now().After(end) {
-				t.Fatal(err)
-			}
-		}
+		tests.Until(t, "a table", func() bool {
+			_, err := s.CreateParts(t.Context(), w, parts)
+			return err == nil
+		})
 	}
-	kept := &ledger{inserted: make(map[string]bool)}
-	queued := &ledger{inserted: make(map[string]bool), consumed: make(map[string]int), uncertain: make(map[string]bool)}
+	kept := &ledger{inserted: make(map[string][]rollout.ID)}
+	queued := &ledger{inserted: make(map[string][]rollout.ID), consumed: make(map[string]int),
+		uncertain: make(map[string]bool)}
 	ctx, stop := context.WithCancel(t.Context())
 	var inserting, consuming sync.WaitGroup
 	for i := range 2 {
@@ -342,27 +367,23 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	drained, drain := context.WithCancel(t.Context())
 	consuming.Go(func() { queued.consume(drained, s.Table("queue").Waiting(time.Second)) })
 
-	random := rand.New(rand.NewPCG(*faultSeed, 1))
-	kinds := faultsOf(network)
-	var worst time.Duration
-	for k := range *faults {
-		f, i, d := kinds[random.IntN(len(kinds))], random.IntN(3), time.Duration(random.IntN(12000))*time.Millisecond
-		switch pairs := k - len(kinds); {
-		case k < len(kinds):
-			f, i, d = kinds[k], int(kept.owner.Load()), 8*time.Second
-		case pairs < 3 && network != nil:
-			f, i, d = pairCut, pairs, 8*time.Second
+	resume := func(from int, after string) {
+		for end := time.Now().Add(2 * time.Minute); kept.count() < from+50; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				c.showLogs()
+				t.Fatalf("no 50 insertions within two minutes of %s", after)
+			}
 		}
+	}
+	resume(0, "the start")
+	var worst time.Duration
+	for k := range times {
+		f, i, d := next(k, int(kept.owner.Load()))
 		kept.slowest()
 		n := kept.count()
 		f.make(c, i, d)
-		for end := time.Now().Add(time.Minute); kept.count() < n+50; time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				c.showLogs()
-				t.Fatalf("no 50 insertions within a minute of the end of a fault: node %d %s for %v", i, f.name, d)
-			}
-		}
-		time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
+		resume(n, fmt.Sprintf("the end of a fault: node %d %s for %v", i, f.name, d))
+		time.Sleep(time.Duration(random.Int64N(1 + int64(d)/2)))
 		took := kept.slowest()
 		worst = max(worst, took)
 		t.Logf("%3d: node %d %s for %v: insertions took up to %v", k+1, i, f.name, d, took.Round(time.Millisecond))
@@ -375,37 +396,8 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	drain()
 	consuming.Wait()
 
-	if len(kept.stale) > 0 {
-		t.Errorf("%d stale answers: %s", len(kept.stale), kept.stale[0])
-	}
-	found := make(map[string]int)
-	err := s.Table("lab").Scan(t.Context(), 256, func(draws []rollout.Draw) error {
-		for i := range draws {
-			found[draws[i].Rollout.PromptID]++
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for prompt := range kept.inserted {
-		if found[prompt] != clusterGroup {
-			t.Errorf("group %s was acknowledged and has %d rollouts", prompt, found[prompt])
-		}
-		delete(found, prompt)
-	}
-	if len(found) > 0 {
-		t.Errorf("%d groups that nobody inserted", len(found))
-	}
-	again := 0
-	for prompt := range queued.inserted {
-		n := queued.consumed[prompt]
-		if queued.uncertain[prompt] && n <= clusterGroup {
-			again++
-		} else if n != clusterGroup {
-			t.Errorf("%d rollouts of group %s were consumed", n, prompt)
-		}
-	}
+	kept.checkKept(t, s.Table("lab"))
+	again := queued.checkConsumed(t)
 	t.Logf("%d groups kept, %d queued; the draws of %d were acknowledged with an error; insertions took up to %v",
 		len(kept.inserted), len(queued.inserted), again, worst.Round(time.Millisecond))
 	for i := range c.running {
@@ -416,6 +408,52 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	if t.Failed() {
 		c.showLogs()
 	}
+}
+
+// checkKept checks that a table has each group that was acknowledged, once, under the ids that were given, and no other.
+func (b *ledger) checkKept(t *testing.T, table *client.PartedTable) {
+	t.Helper()
+	if len(b.stale) > 0 {
+		t.Errorf("%d stale answers: %s", len(b.stale), b.stale[0])
+	}
+	found := make(map[rollout.ID]string)
+	err := table.Scan(t.Context(), 256, func(draws []rollout.Draw) error {
+		for i := range draws {
+			if other, twice := found[draws[i].ID]; twice {
+				t.Errorf("rollouts of groups %s and %s have id %d", other, draws[i].Rollout.PromptID, draws[i].ID)
+			}
+			found[draws[i].ID] = draws[i].Rollout.PromptID
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for prompt, ids := range b.inserted {
+		for _, id := range ids {
+			if found[id] != prompt {
+				t.Errorf("group %s was acknowledged with id %d, which %q has", prompt, id, found[id])
+			}
+			delete(found, id)
+		}
+	}
+	if len(found) > 0 {
+		t.Errorf("%d rollouts that nobody inserted", len(found))
+	}
+}
+
+// checkConsumed checks that each group was consumed once. It returns of how many groups the acknowledgement failed.
+func (b *ledger) checkConsumed(t *testing.T) (again int) {
+	t.Helper()
+	for prompt := range b.inserted {
+		n := b.consumed[prompt]
+		if b.uncertain[prompt] && n <= clusterGroup {
+			again++
+		} else if n != clusterGroup {
+			t.Errorf("%d rollouts of group %s were consumed", n, prompt)
+		}
+	}
+	return again
 }
 
 // Before a node's disk is full insertions are refused on all nodes. One whose disk other programs fill to the last byte

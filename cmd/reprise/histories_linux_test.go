@@ -332,12 +332,17 @@ func TestHistoriesUnderFaultsAreLinearizable(t *testing.T) {
 		return
 	}
 	network := newNetwork(t, 3)
-	c := startNodes(t, 3, network)
+	startNodes(t, 3, network).chronicle((*faults+4)/5, faultsOf(network))
+}
+
+// chronicle makes faults, each on a new queue that three clients use, and checks the histories of the queues.
+func (c *nodes) chronicle(times int, kinds []fault) {
+	t := c.t
+	t.Helper()
 	s := c.connect()
-	kinds := faultsOf(network)
 	random := rand.New(rand.NewPCG(*faultSeed, 2))
 	total, unclear, undecided := 0, 0, 0
-	for k := range (*faults + 4) / 5 {
+	for k := range times {
 		name := fmt.Sprintf("queue-%d", k)
 		tests.Until(t, "a queue", func() bool {
 			_, err := s.CreateParts(t.Context(), wire.Table{Name: name,

@@ -23,15 +23,20 @@ import (
 type Simulated struct {
 	// Lazy is a planted defect: syncs do nothing.
 	Lazy bool
+	// Ordered makes names reach the disk in the order in which they were given and taken, and a sync of a file takes its
+	// own along, as the logs of ext4 and XFS do. Otherwise a name is safe once its folder is synced, and those that are
+	// not may be lost in any order, which is all that POSIX promises.
+	Ordered bool
 	// OnSync, if it is set, is called at the beginning of each sync of a file.
 	OnSync func(path string)
 
 	mu      sync.Mutex
 	root    *node
-	life    int  // how often the power came back; files of an earlier life are dead
-	changes int  // until the power is lost; 0: it stays
-	dead    bool // the power is lost
-	failing int  // writes and syncs that fail
+	moves   []move // if Ordered: those that may be lost
+	life    int    // how often the power came back; files of an earlier life are dead
+	changes int    // until the power is lost; 0: it stays
+	dead    bool   // the power is lost
+	failing int    // writes and syncs that fail
 	full    bool
 	done    int // changes so far
 }
@@ -47,7 +52,7 @@ type node struct {
 	pending         []change
 
 	entries, syncedEntries map[string]*node // nil: a file
-	moves                  []move
+	moves                  []move           // unless Ordered
 
 	locked, shared int
 }
@@ -58,22 +63,30 @@ type change struct {
 	fresh []byte
 }
 
-// move takes a name away, and gives one to a node; "": none.
+// move takes a name away in one folder, and gives one to a node in another or the same; nil: none.
 type move struct {
-	gone, name string
-	to         *node
+	from *node
+	gone string
+	into *node
+	name string
+	to   *node
 }
 
 // apply applies a move. A node is not renamed that has another name, as an earlier move was lost.
-func (m *move) apply(entries map[string]*node) {
-	if m.gone != "" && m.name != "" && entries[m.gone] != m.to {
+func (m *move) apply(entries func(folder *node) map[string]*node) {
+	if m.from != nil && m.into != nil && entries(m.from)[m.gone] != m.to {
 		return
 	}
-	delete(entries, m.gone)
-	if m.name != "" {
-		entries[m.name] = m.to
+	if m.from != nil {
+		delete(entries(m.from), m.gone)
+	}
+	if m.into != nil {
+		entries(m.into)[m.name] = m.to
 	}
 }
+
+func (n *node) seen() map[string]*node { return n.entries }
+func (n *node) safe() map[string]*node { return n.syncedEntries }
 
 const sector = 512
 
@@ -110,9 +123,37 @@ func cutPath(path string) (first, rest string) {
 	return path, "."
 }
 
-func (n *node) move(m move) {
-	m.apply(n.entries)
-	n.moves = append(n.moves, m)
+func (d *Simulated) move(m move) {
+	m.apply((*node).seen)
+	switch {
+	case d.Ordered:
+		d.moves = append(d.moves, m)
+	case m.from != nil && m.into != nil && m.from != m.into:
+		m.into.moves = append(m.into.moves, move{into: m.into, name: m.name, to: m.to})
+		m.from.moves = append(m.from.moves, move{from: m.from, gone: m.gone})
+	case m.from != nil:
+		m.from.moves = append(m.from.moves, m)
+	default:
+		m.into.moves = append(m.into.moves, m)
+	}
+}
+
+// keep makes the moves of an Ordered disk up to the last of some survive a loss of power.
+func (d *Simulated) keep(of func(m move) bool) {
+	for i, m := range slices.Backward(d.moves) {
+		if of(m) {
+			d.settle(i + 1)
+			return
+		}
+	}
+}
+
+// settle makes the first moves of an Ordered disk survive a loss of power.
+func (d *Simulated) settle(moves int) {
+	for i := range d.moves[:moves] {
+		d.moves[i].apply((*node).safe)
+	}
+	d.moves = slices.Delete(d.moves, 0, moves)
 }
 
 // begin is the beginning of whatever may change the disk. It reports whether the power goes during it.
@@ -146,7 +187,7 @@ func (d *Simulated) Open(path string, flags int) (disk.File, error) {
 			return nil, d.lost("open", path)
 		}
 		n = &node{}
-		folder.move(move{name: name, to: n})
+		d.move(move{into: folder, name: name, to: n})
 		if d.dead {
 			return nil, d.lost("open", path)
 		}
@@ -180,10 +221,46 @@ func (d *Simulated) MakeFolder(path string) error {
 	if going, err := d.begin("mkdir", path); going || err != nil {
 		return d.lost("mkdir", path)
 	}
-	m := move{name: name, to: newFolder()}
-	m.apply(folder.entries)
-	m.apply(folder.syncedEntries)
+	m := move{into: folder, name: name, to: newFolder()}
+	m.apply((*node).seen)
+	m.apply((*node).safe)
 	return nil
+}
+
+// Mkdir makes one folder, which is lost with the power like any name.
+func (d *Simulated) Mkdir(path string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, folder, name := d.find(path)
+	switch {
+	case n != nil:
+		return &fs.PathError{Op: "mkdir", Path: path, Err: fs.ErrExist}
+	case folder == nil:
+		return &fs.PathError{Op: "mkdir", Path: path, Err: fs.ErrNotExist}
+	}
+	going, err := d.begin("mkdir", path)
+	if err != nil {
+		return err
+	}
+	d.move(move{into: folder, name: name, to: newFolder()})
+	if going {
+		return d.lost("mkdir", path)
+	}
+	return nil
+}
+
+// Stat returns the size of a file in bytes, or that the path is a folder.
+func (d *Simulated) Stat(path string) (size int64, folder bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, _, _ := d.find(path)
+	switch {
+	case d.dead:
+		return 0, false, d.lost("stat", path)
+	case n == nil:
+		return 0, false, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+	}
+	return int64(len(n.content)), n.entries != nil, nil
 }
 
 // List implements [disk.Files].
@@ -214,11 +291,14 @@ func (d *Simulated) Rename(from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, other, as := d.find(to)
-	if folder != other {
-		return &fs.PathError{Op: "rename", Path: to, Err: syscall.EXDEV}
+	old, into, as := d.find(to)
+	switch {
+	case into == nil:
+		return &fs.PathError{Op: "rename", Path: to, Err: fs.ErrNotExist}
+	case old != nil && len(old.entries) > 0:
+		return &fs.PathError{Op: "rename", Path: to, Err: syscall.ENOTEMPTY}
 	}
-	folder.move(move{gone: name, name: as, to: n})
+	d.move(move{from: folder, gone: name, into: into, name: as, to: n})
 	if going {
 		return d.lost("rename", from)
 	}
@@ -240,7 +320,7 @@ func (d *Simulated) Remove(path string) error {
 	if err != nil {
 		return err
 	}
-	folder.move(move{gone: name})
+	d.move(move{from: folder, gone: name})
 	if going {
 		return d.lost("remove", path)
 	}
@@ -261,7 +341,9 @@ func (d *Simulated) SyncFolder(path string) error {
 	if err := d.fault("sync", path); err != nil || d.Lazy {
 		return err
 	}
-	n.syncedEntries, n.moves = maps.Clone(n.entries), nil
+	if d.keep(func(m move) bool { return m.from == n || m.into == n }); !d.Ordered {
+		n.syncedEntries, n.moves = maps.Clone(n.entries), nil
+	}
 	return nil
 }
 
@@ -437,6 +519,7 @@ func (f *file) Sync() error {
 		n.synced = n.pending[i].apply(n.synced, nil)
 	}
 	n.pending = nil
+	f.disk.keep(func(m move) bool { return m.to == n })
 	return nil
 }
 
@@ -488,12 +571,15 @@ func (d *Simulated) Fill(full bool) {
 }
 
 // Restore gives the power back. Of the changes that were not synced the disk has, in each file and folder, all, none,
-// some, or of writes some sectors; a file may have the size of a write and zeros in its place. What was open is dead.
+// the first, some, or of writes some sectors; a file may have the size of a write and zeros in its place. What was open
+// is dead.
 func (d *Simulated) Restore(random *rand.Rand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.life++
 	d.changes, d.dead, d.failing, d.full = 0, false, 0, false
+	d.settle(random.IntN(len(d.moves) + 1))
+	d.moves = nil
 	if d.root != nil {
 		d.root.restore(random)
 	}
@@ -501,11 +587,11 @@ func (d *Simulated) Restore(random *rand.Rand) {
 
 func (n *node) restore(random *rand.Rand) {
 	n.locked, n.shared = 0, 0
-	how := random.IntN(4)
-	whole := func() bool { return how == 1 || how == 2 && random.IntN(2) == 0 }
+	how, first := random.IntN(5), random.IntN(len(n.pending)+len(n.moves)+1)
+	whole := func(i int) bool { return how == 1 || how == 2 && random.IntN(2) == 0 || how == 4 && i < first }
 	if n.entries == nil {
 		for i := range n.pending {
-			c, all, zeros := &n.pending[i], whole(), random.IntN(4) == 0
+			c, all, zeros := &n.pending[i], whole(i), random.IntN(4) == 0
 			if c.fresh == nil {
 				if all || how == 3 && random.IntN(2) == 0 {
 					n.synced = c.apply(n.synced, nil)
@@ -521,10 +607,9 @@ func (n *node) restore(random *rand.Rand) {
 		return
 	}
 	for i := range n.moves {
-		if !whole() && !(how == 3 && random.IntN(2) == 0) {
-			continue
+		if whole(i) || how == 3 && random.IntN(2) == 0 {
+			n.moves[i].apply((*node).safe)
 		}
-		n.moves[i].apply(n.syncedEntries)
 	}
 	n.entries, n.moves = maps.Clone(n.syncedEntries), nil
 	for _, name := range slices.Sorted(maps.Keys(n.entries)) {
