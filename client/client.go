@@ -398,7 +398,7 @@ func (c *Client) retryFor(ctx context.Context, limit, wait time.Duration, call f
 			return err
 		case limit >= 0 && time.Since(began) >= limit:
 			return fmt.Errorf("%w: %s in %v, the last one: %s", ErrUnreachable, words.Plural(attempt+1, "attempt"),
-				time.Since(began).Round(time.Millisecond), status.Convert(err).Message())
+				time.Since(began).Round(time.Millisecond), whyUnreachable(err))
 		}
 		pause := c.pause(attempt)
 		if limit >= 0 {
@@ -408,6 +408,21 @@ func (c *Client) retryFor(ctx context.Context, limit, wait time.Duration, call f
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// whyUnreachable is the text of a transient error, with the remedy where gRPC's words have one.
+func whyUnreachable(err error) string {
+	text := status.Convert(err).Message()
+	switch {
+	case strings.Contains(text, "looked like an HTTP/1.1 header"):
+		return "an HTTP server answers there, not gRPC: want the address of the service (serve --listen), not that of its " +
+			"dashboard (--http)"
+	case strings.Contains(text, "connection refused"):
+		return "connection refused: nothing listens there: start reprise serve, or check the address"
+	case strings.Contains(text, "connect: no such file"):
+		return "there is no such socket: start reprise serve, or check the address"
+	}
+	return text
 }
 
 // reconnect tries at once to connect again if the connection is lost, and returns when it has succeeded or the pause is

@@ -2,8 +2,13 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,5 +107,30 @@ func TestALinkThatWasDownIsLookedAtBeforeACallFails(t *testing.T) {
 	cancel()
 	if s.attempts().again(ended, true) {
 		t.Error("a call whose context has ended goes on")
+	}
+}
+
+func TestAServiceThatIsNotThereIsToldWithTheRemedy(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	socket := filepath.Join(t.TempDir(), "none")
+	nobody := httptest.NewServer(nil)
+	nobody.Close()
+	for address, want := range map[string]string{
+		"grpc://" + web.Listener.Addr().String(): "an HTTP server answers there, not gRPC: want the address of the " +
+			"service (serve --listen), not that of its dashboard (--http)",
+		"grpc://" + nobody.Listener.Addr().String(): "nothing listens there: start reprise serve, or check the address",
+		"grpc+unix://" + socket:                     "there is no such socket: start reprise serve, or check the address",
+	} {
+		c, err := newClient(address, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.retryFor(t.Context(), time.Millisecond, 0, c.listActions)
+		if !errors.Is(err, ErrUnreachable) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q at its end", address, err, want)
+		}
+		c.conn.Close()
 	}
 }

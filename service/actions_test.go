@@ -71,6 +71,11 @@ func TestCreateFindsATableWithTheSameDefinitionOnly(t *testing.T) {
 		Gate: &wire.Gate{RolloutsPerUpdate: 8}})
 	checkRefusal(t, err, wire.Exists, "capacity is 8, the table's is 4096", "max_uses is 3",
 		"gate.rollouts_per_update is 8", "none")
+	_, err = try[any](v, wire.CreateTable, wire.Table{Name: "a", Options: replay.Options{Sampler: replay.Prioritized}})
+	checkRefusal(t, err, wire.Exists, `another definition: sampler is "prioritized", the table's is "distinct": use`)
+	v.create(wire.Table{Name: "old", Options: replay.Options{MaxStaleness: 8}})
+	_, err = try[any](v, wire.CreateTable, wire.Table{Name: "old", Options: replay.Options{Capacity: 4096}})
+	checkRefusal(t, err, wire.Exists, "another definition: max_staleness was not given, the table's is 8: use")
 }
 
 func TestEveryProblemOfADefinitionIsReportedAtOnce(t *testing.T) {

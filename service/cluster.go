@@ -77,7 +77,7 @@ func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, err
 		return nil, err
 	}
 	if t := s.served(w.Name); t != nil {
-		return t, cmp.Or(t.checkSame(d), s.checkLease())
+		return t, cmp.Or(t.checkSame(w, d), s.checkLease())
 	}
 	tables := s.options.Cluster.View().Tables
 	named := func(p wire.PlacedTable) bool { return p.Name == w.Name }
@@ -102,7 +102,7 @@ func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, err
 		t, err := s.table(w.Name)
 		if !errors.Is(err, wire.ErrElsewhere) || wire.AddressOf(err) != "" || time.Since(began) > openTime {
 			if err == nil {
-				err = t.checkSame(&given)
+				err = t.checkSame(w, &given)
 			}
 			return t, err
 		}

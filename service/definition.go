@@ -119,11 +119,3 @@ func readDefinition(text []byte) (*definition, error) {
 	}
 	return complete(w)
 }
-
-// differences describes every key in which a definition differs from the table's, both with defaults filled in.
-func differences(given, there wire.Table) (list []string) {
-	for _, d := range option.Differences(given, there) {
-		list = append(list, fmt.Sprintf("%s is %s, the table's is %s", d.Key, d.A, d.B))
-	}
-	return list
-}

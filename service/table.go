@@ -15,6 +15,7 @@ import (
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -55,7 +56,7 @@ func (s *Service) create(w wire.Table, most int) (*table, error) {
 	s.admin.Lock()
 	defer s.admin.Unlock()
 	if t, err := s.table(w.Name); err == nil {
-		return t, t.checkSame(d)
+		return t, t.checkSame(w, d)
 	}
 	if n := len(s.list()); n >= most { // admin is held: no other is created meanwhile
 		return nil, tooManyTables(w.Name, n)
@@ -102,15 +103,31 @@ func tooManyTables(name string, n int) error {
 	return wire.Errorf(wire.Invalid, "table %q: there are %d tables already: drop some, or raise max_tables", name, n)
 }
 
-// checkSame refuses to create a table again with another definition.
-func (t *table) checkSame(d *definition) error {
+// checkSame refuses to create a table again with another definition, d, which is complete. Of what differs it names the
+// keys that were given. It names defaults only if they are all that differs: they may follow from what was given.
+func (t *table) checkSame(given wire.Table, d *definition) error {
 	again := d.Table
 	again.CapacityBytes = cmp.Or(again.CapacityBytes, t.CapacityBytes) // not given: what the table got
-	if found := differences(again, t.Table); len(found) > 0 {
-		return wire.Errorf(wire.Exists, "table %q exists with another definition: %s: use that definition, choose "+
-			"another name, or drop the table", t.Name, strings.Join(found, "; "))
+	said := make(map[string]bool)
+	for _, key := range option.Differences(given, wire.Table{}) {
+		said[key.Key] = true
 	}
-	return nil
+	var told, left []string
+	for _, f := range option.Differences(again, t.Table) {
+		if said[f.Key] {
+			told = append(told, fmt.Sprintf("%s is %s, the table's is %s", f.Key, f.A, f.B))
+		} else {
+			left = append(left, fmt.Sprintf("%s was not given, the table's is %s", f.Key, f.B))
+		}
+	}
+	if len(told) == 0 {
+		told = left
+	}
+	if len(told) == 0 {
+		return nil
+	}
+	return wire.Errorf(wire.Exists, "table %q exists with another definition: %s: use that definition, choose another "+
+		"name, or drop the table", t.Name, strings.Join(told, "; "))
 }
 
 // reopen recovers a table from its journal.
