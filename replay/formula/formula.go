@@ -76,7 +76,7 @@ func Columns() [][2]string {
 // PromptColumns returns the name of each column of a prompt and what it holds, that of PassRate first.
 func PromptColumns() [][2]string {
 	return [][2]string{
-		PassRate - PassRate:        {"pass_rate", "of the latest result: right responses over all"},
+		0:                          {"pass_rate", "of the latest result: right responses over all"},
 		MeanPassRate - PassRate:    {"mean_pass_rate", "of all responses so far"},
 		PassRateStep - PassRate:    {"pass_rate_step", "latest pass rate less the one before"},
 		PassRateVersion - PassRate: {"version", "of the trainers at the latest result"},
