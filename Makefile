@@ -235,8 +235,8 @@ faults: ## kill, stop and cut off nodes of a cluster of three processes under lo
 	$(GO) test ./cmd/reprise -run 'TestAClusterSurvivesFaults|TestHistoriesUnderFaults' \
 		-count=1 -v -timeout 4h -faults $(FAULTS) -fault-seed $(FAULT_SEED)
 
-cluster-power: ## take the power from one, two or all of three nodes under load POWER (12) times, with what they had not synced, and look for everything they acknowledged; then a fifth as often, and check the histories of their clients; needs root and /dev/fuse
-	$(GO) test ./cmd/reprise -run LossesOfPower \
+cluster-power: ## take the power from one, two or all of three nodes under load POWER (12) times, with what they had not synced, and look for everything they acknowledged; then a fifth as often, and check the histories of their clients; and a quarter as often, slow down the disk of one; needs root and /dev/fuse
+	$(GO) test ./cmd/reprise -run 'LossesOfPower|SlowDisk' \
 		-count=1 -v -timeout 4h -losses $(POWER) -fault-seed $(FAULT_SEED)
 
 cluster-damage: ## damage copies of a table's log on one of three nodes DAMAGES (30) times: they must be found, never used, and made anew

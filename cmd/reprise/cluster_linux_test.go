@@ -42,6 +42,7 @@ type nodes struct {
 	single    []*client.Client // of ask
 	net       *network         // nil: on loopback, where nothing can be cut
 	drives    []*drive         // nil: no disk can lose its power
+	kept      *ledger          // of table lab, once endure has made it
 }
 
 func startNodes(t *testing.T, n int, network *network, options ...string) *nodes {
@@ -353,6 +354,7 @@ func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fa
 		})
 	}
 	kept := &ledger{inserted: make(map[string][]rollout.ID)}
+	c.kept = kept
 	queued := &ledger{inserted: make(map[string][]rollout.ID), consumed: make(map[string]int),
 		uncertain: make(map[string]bool)}
 	ctx, stop := context.WithCancel(t.Context())
@@ -410,7 +412,8 @@ func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fa
 	}
 }
 
-// checkKept checks that a table has each group that was acknowledged, once, under the ids that were given, and no other.
+// checkKept checks that a table has each group that was acknowledged, once, under the ids that were given, and no
+// other.
 func (b *ledger) checkKept(t *testing.T, table *client.PartedTable) {
 	t.Helper()
 	if len(b.stale) > 0 {

@@ -52,8 +52,8 @@ func newDrive(t *testing.T, seed, stream uint64, ordered bool) *drive {
 
 func (d *drive) mount() (err error) {
 	d.server, err = fusefs.Mount(d.dir, &inode{drive: d}, &fusefs.Options{MountOptions: fuse.MountOptions{
-		FsName: "reprise-test", DirectMountStrict: true, DisableSplice: true, MaxWrite: fuse.MAX_KERNEL_WRITE, DisableReadDirPlus: true,
-		DisableXAttrs: true}})
+		FsName: "reprise-test", DirectMountStrict: true, MaxWrite: fuse.MAX_KERNEL_WRITE, DisableSplice: true,
+		DisableReadDirPlus: true, DisableXAttrs: true}})
 	return err
 }
 

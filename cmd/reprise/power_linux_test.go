@@ -12,7 +12,7 @@ import (
 
 var (
 	losses = flag.Int("losses", 2, "losses of power of TestAClusterSurvivesLossesOfPower; "+
-		"TestHistoriesUnderLossesOfPower… makes a fifth")
+		"TestHistoriesUnderLossesOfPower… makes a fifth; TestAClusterGoesOnBesideASlowDisk slows disks a quarter as often")
 	unordered = flag.Bool("unordered", false, "those tests have disks that may lose the name of a file that is synced, "+
 		"until its folder is, too: POSIX allows it")
 )
@@ -74,6 +74,29 @@ func TestAClusterSurvivesLossesOfPower(t *testing.T) {
 		}
 		return powerFaults[random.IntN(len(powerFaults))], random.IntN(3),
 			time.Duration(random.IntN(12000)) * time.Millisecond
+	})
+}
+
+// slowed has each sync of a node's disk take up to 2 s, until 20 groups and a time have passed.
+var slowed = fault{"on a slow disk", func(c *nodes, i int, d time.Duration) {
+	from, began := c.kept.count(), time.Now()
+	c.drives[i].slow.Store(int64(2 * time.Second))
+	defer c.drives[i].slow.Store(0)
+	tests.Until(c.t, "20 insertions beside a slow disk", func() bool {
+		return c.kept.count() >= from+20 && time.Since(began) > d
+	})
+	c.t.Logf("%d insertions in %v beside a slow disk", c.kept.count()-from, time.Since(began).Round(time.Second))
+}}
+
+// Insertions go on while each sync of one node takes up to 2 s.
+func TestAClusterGoesOnBesideASlowDisk(t *testing.T) {
+	tests.Long(t)
+	if *losses < 4 {
+		t.Skip("make cluster-power runs it")
+	}
+	random := rand.New(rand.NewPCG(*faultSeed, 4))
+	startOnDrives(t).endure(*losses/4, random, func(k, owner int) (fault, int, time.Duration) {
+		return slowed, (owner + k) % 3, 20 * time.Second
 	})
 }
 

@@ -57,6 +57,7 @@ type tableLog struct {
 	// trimmed, 0 until it is known.
 	reached atomic.Uint64
 	first   *atomic.Uint64
+	slow    slowLeader
 }
 
 // takeLog opens a table's log as its only writer: it ends the ownership before. Floor is the sequence number of a
@@ -66,7 +67,7 @@ func takeLog(ctx context.Context, l *tableLog, floor uint64) error {
 	if err != nil {
 		return err
 	}
-	l.stream = stream
+	l.stream, l.slow = stream, slowLeader{js: l.js, stream: l.name, log: l.log}
 	for {
 		info, err := stream.Info(ctx)
 		if err != nil {
@@ -122,15 +123,18 @@ func (l *tableLog) Append(messages [][]byte, _ bool) (uint64, error) {
 	base, done := l.last, 0 // messages[:done] are in the stream
 	deadline := time.Now().Add(appendTimeout)
 	for done < len(messages) {
+		began := time.Now()
 		n, err := l.publish(messages[done:], base+uint64(done))
 		if n > 0 {
+			l.slow.took(time.Since(began), sizeOf(messages[done:]))
 			done += n
 			deadline = time.Now().Add(appendTimeout)
 			continue
 		}
 		in, asking := l.written(base)
 		switch {
-		case asking == nil && in > done: // an acknowledgement was lost
+		case asking == nil && in > done: // an acknowledgement was lost, or late
+			l.slow.took(time.Since(began), sizeOf(messages[done:]))
 			done = in
 			deadline = time.Now().Add(appendTimeout)
 			continue
@@ -373,6 +377,40 @@ func leaderOf(c *jetstream.ClusterInfo) string {
 func (l *tableLog) stepDown(ctx context.Context) error {
 	_, err := l.js.Conn().RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, l.name), nil)
 	return err
+}
+
+// slowLeader has another node lead a stream whose leader takes long: every write waits for the leader's disk, but of
+// the others only for the faster half.
+type slowLeader struct {
+	js     jetstream.JetStream
+	stream string
+	log    *slog.Logger
+	moved  time.Time // when another was last asked for
+}
+
+const (
+	// slowTime is what a write takes at most at a leader that is not slow, beyond a second for each slowRate bytes.
+	slowTime = 1500 * time.Millisecond
+	slowRate = 16 << 20
+	// moveTime is how long a leader remains at least: where all nodes are slow another is no better.
+	moveTime = 10 * time.Second
+)
+
+// took notes how long the leader took for a write of so many bytes. It waits for nobody: there may be no leader now.
+func (s *slowLeader) took(d time.Duration, bytes int) {
+	if d < slowTime+time.Duration(bytes)*time.Second/slowRate || time.Since(s.moved) < moveTime {
+		return
+	}
+	s.moved = time.Now()
+	err := s.js.Conn().PublishRequest(fmt.Sprintf(server.JSApiStreamLeaderStepDownT, s.stream), nats.NewInbox(), nil)
+	s.log.Info("a write to a stream took long: another node is to lead it", "stream", s.stream, "took", d, "error", err)
+}
+
+func sizeOf(messages [][]byte) (bytes int) {
+	for _, m := range messages {
+		bytes += len(m)
+	}
+	return bytes
 }
 
 func hasCode(err error, codes ...jetstream.ErrorCode) bool {

@@ -124,3 +124,36 @@ func TestAttackAFlippedByteOfAStreamIsNotRead(t *testing.T) {
 		})
 	}
 }
+
+// Where a write took long another node leads the stream, once in a while.
+func TestASlowLeaderGivesWay(t *testing.T) {
+	tests.Long(t)
+	c := startTrio(t)
+	create(t, c.any(), "lab")
+	s := slowLeader{js: c.any().directory.js, stream: c.placed("lab").Log, log: slog.New(slog.DiscardHandler)}
+	leader := func() (name string) {
+		tests.Until(t, "a leader", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), askTime)
+			defer cancel()
+			stream, err := s.js.Stream(ctx, s.stream)
+			if err == nil {
+				name = leaderOf(stream.CachedInfo().Cluster)
+			}
+			return name != ""
+		})
+		return name
+	}
+	before := leader()
+	if s.took(slowTime-1, 0); !s.moved.IsZero() {
+		t.Error("a write that took no longer than others had the leader moved")
+	}
+	if s.took(slowTime, slowRate); !s.moved.IsZero() {
+		t.Error("a large write that took no longer than others had the leader moved")
+	}
+	s.took(slowTime, 0)
+	moved := s.moved
+	tests.Until(t, "another leader", func() bool { return leader() != before })
+	if s.took(slowTime, 0); s.moved != moved {
+		t.Error("a leader was moved at once again")
+	}
+}

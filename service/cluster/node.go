@@ -232,6 +232,8 @@ func (n *Node) Valid() bool { return n.lease.valid() }
 func (n *Node) beatLoop(stop context.Context) {
 	tick := time.NewTicker(beatTime)
 	defer tick.Stop()
+	slow := slowLeader{js: n.directory.js, stream: stateStream, log: n.log}
+	renewed := time.Now()
 	for {
 		if !n.server.JetStreamEnabled() {
 			n.log.Error("this node's copies have ended, usually because its disk is full: make room and start it again",
@@ -257,7 +259,9 @@ func (n *Node) beatLoop(stop context.Context) {
 			}
 		case err != nil:
 			n.log.Debug("renewing the lease", "error", err)
+			slow.took(time.Since(renewed), 0) // elections take longer, so this leader was there before
 		default:
+			renewed = started
 			n.lease.extend(started)
 			s, _ := n.directory.last()
 			n.tables.reconcile(s, n.session)
