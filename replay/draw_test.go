@@ -70,6 +70,16 @@ func TestWhatIsOnLeaseStillTakesRoomInAQueue(t *testing.T) {
 	mustInsert(t, table, group(0, 1))
 }
 
+func TestALeaseGoesByNoDate(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 1})
+	mustInsert(t, table, group(0, 1))
+	mustLease(t, table, rollout.Request{Size: 1})
+	deadline := table.shards[0].leases[0].Deadline
+	if deadline == deadline.Round(0) { // which strips the reading of the clock that nobody sets
+		t.Error("the end of a lease is a date only, which may be set")
+	}
+}
+
 func TestALeaseExpires(t *testing.T) {
 	clock := &fakeClock{time.Unix(0, 0)}
 	table := mustNew(t, Options{Capacity: 4, MaxUses: 1, LeaseSeconds: 1, Clock: clock.time})

@@ -23,20 +23,31 @@ type lease struct {
 	date  atomic.Int64 // and by the calendar, as the other clock stands still while a virtual machine is suspended
 }
 
+// reading is what the clocks of this machine show.
+type reading struct {
+	since int64 // nanoseconds since a lease began; nobody sets this clock
+	date  int64 // nanoseconds since 1970, by a clock that may be set
+}
+
+func (l *lease) read(t time.Time) reading { return reading{int64(t.Sub(l.began)), t.UnixNano()} }
+
 // extend renews the lease as of when the renewal was begun.
-func (l *lease) extend(started time.Time) {
-	end := started.Add(leaseTime)
-	l.date.Store(end.UnixNano())
-	l.until.Store(int64(end.Sub(l.began)))
+func (l *lease) extend(started time.Time) { l.extendFrom(l.read(started)) }
+
+func (l *lease) extendFrom(started reading) {
+	l.date.Store(started.date + int64(leaseTime))
+	l.until.Store(started.since + int64(leaseTime))
 }
 
 // end ends the lease at once.
 func (l *lease) end() { l.until.Store(0) }
 
-// valid reports whether the lease runs.
-func (l *lease) valid() bool {
-	now := time.Now()
-	return int64(now.Sub(l.began)) < l.until.Load() && now.UnixNano() < l.date.Load()
+// valid reports whether the lease runs. A date that is set forward ends it, until it is renewed; one that is set back
+// makes it no longer, but hides a suspension of the machine until then.
+func (l *lease) valid() bool { return l.holds(l.read(time.Now())) }
+
+func (l *lease) holds(now reading) bool {
+	return now.since < l.until.Load() && now.date < l.date.Load()
 }
 
 // peers is what this node knows of the leases of the others.
