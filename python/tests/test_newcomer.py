@@ -70,6 +70,54 @@ def test_a_timeout_bounds_calls_to_a_service_that_is_gone(gone: str, monkeypatch
     assert [type(error) for error in failures] == [reprise.Unavailable] * len(calls)
 
 
+def test_a_call_to_nothing_names_the_address_and_the_remedy(gone: str, tmp_path: pathlib.Path) -> None:
+    socket = f"grpc+unix://{tmp_path / 'none'}"
+    for address in (gone, socket):
+        remedy = re.escape(f"no service at {address} (connection refused): start reprise serve or reprise.serve()")
+        with reprise.connect(address, timeout=0.1) as client:
+            calls: list[Callable[[], object]] = [
+                client.list, lambda: client.create("t"), lambda: client.table("t").sample(1, timeout=0),
+                lambda: next(client.table("t").stream(1, timeout=0.1)),
+            ]  # fmt: skip
+            for call in calls:
+                with pytest.raises(reprise.Unavailable, match=f"^{remedy}$") as caught:
+                    call()
+                assert not caught.value.sent or call is calls[-1]
+
+
+def test_a_dashboard_is_told_apart_from_its_service() -> None:
+    with reprise.serve(http="127.0.0.1:0") as service:
+        address = service.dashboard.rstrip("/").replace("http://", "grpc://")
+        with reprise.connect(address, timeout=0.5) as client, pytest.raises(reprise.Unavailable) as caught:
+            client.list()
+    assert str(caught.value).startswith(f"an HTTP server answers at {address}, not gRPC: want the address of the service")
+
+
+def test_clients_services_and_batches_say_what_they_are(table: Create, server: Server, tmp_path: pathlib.Path) -> None:
+    with reprise.connect(server.address) as client:
+        assert repr(client) == f"<reprise.Client at {server.address}>"
+    with reprise.serve(tmp_path / "data") as service:
+        assert repr(service) == (
+            f"<reprise.Service at {service.address}, process {service.pid}, tables in {tmp_path / 'data'}>"
+        )
+    t = table(sampler="fifo", capacity=100)
+    t.insert(rollouts([3, 3]))
+    batch = t.sample(2)
+    assert repr(batch) == f"<reprise.Batch {batch.info.batch}: 2 rollouts, version 0>"
+
+
+def test_one_reward_for_all_rows_is_that_of_each(table: Create) -> None:
+    t = table(sampler="fifo", capacity=100)
+    t.insert({**rollouts([3, 3]), "reward": 0.5})
+    assert t.sample(2).rewards.tolist() == [0.5, 0.5]
+
+
+def test_another_definition_is_refused_by_the_keys_that_were_given(table: Create, client: reprise.Client) -> None:
+    t = table(capacity=64)
+    with pytest.raises(reprise.Exists, match='another definition: sampler is "fifo", the table\'s is "distinct": use'):
+        client.create(t.name, sampler="fifo", capacity=64)
+
+
 def test_the_tables_group_size_holds_for_every_insertion(table: Create) -> None:
     t = table(sampler="fifo", capacity=100, group_size=2)
     t.insert(rollouts([4] * 6))

@@ -18,6 +18,9 @@ class Client(Creator[Table]):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    def __repr__(self) -> str:
+        return f"<reprise.{type(self).__name__} at {self.address}>"
+
     def __enter__(self) -> Client:
         return self
 

@@ -354,6 +354,7 @@ class Connection:
                 unavailable = error
                 reached = not _never_sent(error)
                 error.sent = sent = sent or reached
+                self.explain(error)
                 left = deadline.left()
                 given_up = self._closed.is_set() or this_call().cancelled or isinstance(error, errors.Elsewhere)
                 others = self.among_others and not reached and not (lasting and sent)
@@ -365,6 +366,17 @@ class Connection:
             self._closed.wait(min(left, pause * (0.5 + self._random.random() / 2)))
             this_call().check()
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def explain(self, error: Exception) -> None:
+        """Put the remedy into gRPC's words where they have one."""
+        text = str(error)
+        if "http1.x server" in text:
+            error.args = (
+                f"an HTTP server answers at {self.address}, not gRPC: want the address of the service (serve --listen), "
+                "not that of its dashboard (--http)",
+            )
+        elif _nobody_listens(text):
+            error.args = (f"no service at {self.address} (connection refused): start reprise serve or reprise.serve()",)
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
@@ -393,6 +405,10 @@ def _translated() -> Iterator[None]:
         raise
     except (pa.ArrowException, flight.FlightError, OSError) as error:
         raise errors.from_flight(error) from error
+
+
+def _nobody_listens(text: str) -> bool:
+    return "onnection refused" in text or "No such file or directory" in text
 
 
 def _never_sent(error: errors.Error) -> bool:

@@ -131,6 +131,10 @@ class Service(Client):
         self.pid = self._process.pid
         super().__init__(Connection(at.get("unix") or at["grpc"], timeout))
 
+    def __repr__(self) -> str:
+        kept = "in memory" if self.data is None else f"tables in {self.data}"
+        return f"<reprise.Service at {self.address}, process {self.pid}, {kept}>"
+
     def close(self) -> None:
         """Close the connection and end the service. Calls in progress have 30 s. In a forked child it does nothing.
 

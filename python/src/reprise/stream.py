@@ -254,6 +254,7 @@ class Exchange:
                     return errors.Unavailable("the stream was closed")
                 self.close()
                 problem = problem_of(error)
+                self._connection.explain(problem)
                 if not isinstance(problem, (errors.Unavailable, errors.Closing)) or deadline.left() <= 0:
                     return problem
             try:
