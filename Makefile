@@ -34,7 +34,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build wheels demo docs first-hour picture test test-race quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build wheels wheels-all demo docs first-hour picture test test-race quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,12 @@ build: ## build bin/reprise
 	@mkdir -p bin
 	$(GO) build -buildvcs=auto -o bin/reprise ./cmd/reprise # results name the commit that made them
 
-wheels: .venv-python/ready ## build Python wheels with the program for Linux and macOS, x86-64 and ARM; writes dist
+wheels: .venv-python/ready ## build the Python wheel with the program for this machine; writes dist
+	@$(MAKE) --no-print-directory wheels-all \
+		WHEELS="$(filter $(shell $(GO) env GOHOSTOS)/$(shell $(GO) env GOHOSTARCH)/%,$(WHEELS))"
+
+wheels-all: .venv-python/ready ## build those for Linux and macOS, x86-64 and ARM
+	@test -n "$(WHEELS)" || { echo "there are wheels for Linux and macOS, x86-64 and ARM: build the program with make build"; exit 1; }
 	@mkdir -p dist
 	@for wheel in $(WHEELS); do \
 		os=$${wheel%%/*}; platform=$${wheel##*/}; arch=$${wheel#*/}; arch=$${arch%%/*}; \

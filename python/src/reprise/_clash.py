@@ -14,7 +14,7 @@ def refuse(folder: Path) -> None:
     for other in folder.glob("reprise-*-info"):
         raise ImportError(
             f"{other} is another project's package reprise, in the same folder as reprise-rl, and files of one have "
-            "replaced the other's: pip uninstall -y reprise reprise-rl, then pip install reprise-rl"
+            "replaced the other's: pip uninstall -y reprise reprise-rl, then install ours again"
         )
 
 

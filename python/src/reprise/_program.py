@@ -26,8 +26,8 @@ def find() -> str:
         if _runs(candidate):
             return str(candidate)
     raise errors.NotFound(
-        "this installation of reprise-rl has no program, and there is none on PATH: install a wheel for your platform "
-        "(pip install reprise-rl), or run make build in the source and set REPRISE to its bin/reprise"
+        "this installation of reprise-rl has no program, and there is none on PATH: run pip install ./python in a clone of "
+        "the repository where Go is installed, or make build there and set REPRISE to its bin/reprise"
     )
 
 

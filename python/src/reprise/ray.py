@@ -16,7 +16,7 @@ if need be, and clients ask Ray for the new address. Services speak TLS with a c
 token alone; clients get both from the actors. So whoever may run code in the Ray cluster may read and write the tables,
 and nobody else. docs/ray.md is the guide.
 
-It needs the extra `reprise-rl[ray]`, and this package on every node.
+It needs the extra `ray` of this package, and the package on every node.
 """
 
 from __future__ import annotations

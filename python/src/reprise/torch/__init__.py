@@ -21,7 +21,7 @@ values get a gradient.
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise ImportError("reprise.torch needs PyTorch: pip install reprise-rl[torch]") from error
+    raise ImportError("reprise.torch needs PyTorch: pip install torch") from error
 
 from .batches import inputs, restrict
 from .correction import Corrected, correct, second_moment
