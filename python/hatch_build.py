@@ -15,7 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 REMEDY = (
-    "install Go (https://go.dev/dl, 1.21 or newer) and install from a clone of the repository again; or set "
+    "install Go, 1.21 or newer, and install from a clone of the repository again; or set "
     "REPRISE_WHEEL_PROGRAM to the path of a program that make build built, or to none for the client alone"
 )
 
