@@ -141,6 +141,38 @@ func TestAnExpressionThatCannotBeEvaluatedIsRefusedWithItsRemedy(t *testing.T) {
 	}
 }
 
+func TestAScheduleIsANumberAtEachVersion(t *testing.T) {
+	f, err := formula.Schedule("max(0.1, 0.5 - version / 400)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[float64]float64{0: 0.5, 100: 0.25, 1000: 0.1} {
+		if got := f.At(version); got != want {
+			t.Errorf("at version %v it is %v, want %v", version, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"reward":      "there is no column reward: use version",
+		"meta.x":      "there is no column meta: use version",
+		"version > 1": "version > 1 is true or false, and the expression must be a number",
+	} {
+		if _, err := formula.Schedule(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestAFormulaKnowsWhichColumnsItReads(t *testing.T) {
+	f, err := formula.Condition("truncated ? max(1, age) > 2 : not (uses == 0)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.Reads(formula.Age) || !f.Reads(formula.Reward, formula.Uses) || !f.Reads(formula.Truncated) ||
+		f.Reads(formula.Reward, formula.SinceUse) {
+		t.Error("it does not read what it reads")
+	}
+}
+
 func TestAnEvaluationDoesNotAllocate(t *testing.T) {
 	f, err := formula.Condition("reward >= 1 && abs(advantage) * 0.9 ** age > 0 && meta.difficulty > 0.5 && " +
 		"max(uses, age) < 9")
