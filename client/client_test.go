@@ -252,7 +252,7 @@ func (f *fake) DoExchange(s flight.FlightService_DoExchangeServer) error {
 			w = flightdata.NewWriter(s, schema, nil)
 		}
 		text, _ := json.Marshal(wire.BatchInfo{Batch: uint64(b.ID), Version: int32(b.Version), Shard: b.Shard,
-			LogWeightScale: b.LogWeightScale, PromptCounts: b.PromptCounts,
+			LogWeightScale: b.LogWeightScale, PromptCounts: b.PromptCounts, SourceCounts: b.SourceCounts,
 			Rows: len(b.Draws) + f.extra, Repeated: b.Repeated, Present: f.table.ServiceView().Flow().Present})
 		err = w.Write(rec, text)
 		rec.Release()

@@ -454,8 +454,8 @@ func (s *sampleStream) receive(settles bool) (sampleAnswer, error) {
 		return sampleAnswer{}, fmt.Errorf("batch %d has %d rows, %d were announced", info.Batch, len(draws), info.Rows)
 	}
 	batch := &rollout.Batch{ID: rollout.BatchID(info.Batch), Version: rollout.Version(info.Version), Shard: info.Shard,
-		Draws: slices.Clip(draws), PromptCounts: info.PromptCounts, LogWeightScale: info.LogWeightScale,
-		Repeated: info.Repeated}
+		Draws: slices.Clip(draws), PromptCounts: info.PromptCounts, SourceCounts: info.SourceCounts,
+		LogWeightScale: info.LogWeightScale, Repeated: info.Repeated}
 	return sampleAnswer{batch: batch}, nil
 }
 

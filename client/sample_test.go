@@ -92,6 +92,28 @@ func TestDrawsByPromptAreThoseOfAnEmbeddedTable(t *testing.T) {
 	}
 }
 
+func TestComposedBatchesAreThoseOfAnEmbeddedTable(t *testing.T) {
+	_, table, local := twins(t, replay.Options{Seed: 3, Capacity: 64, Sources: []replay.Source{
+		{Name: "fresh", Pool: replay.PoolFresh, Count: 1, Where: "reward > 0", Backfill: "light"},
+		{Name: "light", Share: "0.5 - version / 40", Weight: "1 / (1 + uses)", PerPrompt: 1},
+	}})
+	for i := range 12 {
+		got, err := table.Sample(context.Background(), rollout.Request{Size: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := local.Sample(context.Background(), rollout.Request{Size: 4})
+		if err != nil || len(want.SourceCounts) != 2 || !reflect.DeepEqual(got, want) {
+			t.Fatalf("draw %d differs (%v):\n%+v\nwant\n%+v", i, err, got, want)
+		}
+		for _, b := range []both{table, local} {
+			if err := b.Advance(context.Background(), rollout.Version(i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // both is what an embedded table and those of services have in common.
 type both interface {
 	Insert(ctx context.Context, groups ...rollout.Group) ([]rollout.ID, error)

@@ -28,12 +28,16 @@
 // A request may also ask for fresh draws: the oldest rollouts that were never handed out as fresh. The unit of a draw
 // is a rollout, a step of one, or a whole group.
 //
+// Before the sampler, sources ([Source]) draw their parts of a batch: fresh, reserved, or what meets a condition, by
+// weight.
+//
 // A request may name prompts instead: it gets up to so many rollouts of each, filtered and ordered by expressions
 // (package formula). These draws count like any others.
 //
 // Draw.Probability is the probability of that unit given the earlier draws of the batch: one over the number of
 // drawable units, or the unit's share of their weights; 1 for queues, for fresh draws and for draws by prompt in an
-// order; without one, one over the number of the prompt's rollouts that are left.
+// order; without one, one over the number of the prompt's rollouts that are left. A source's draw has the unit's share
+// of the weights of what the source can still draw.
 //
 // # Shards
 //
@@ -45,8 +49,10 @@
 //
 // Invariants 1-5, 7-9 and 11 of ARCHITECTURE.md hold, each marked where it is kept. Insertion and a draw cost O(1),
 // expiry by staleness amortised O(1), statistics O(1) per use; with sampler prioritized insertion, draw and update cost
-// O(log N), and a new version nothing. The same operations with the same seed give the same draws, evictions and
-// batches, on a restored table too. A Table may be used by many goroutines; the order of their calls is then their own.
+// O(log N), and a new version nothing; each source adds O(log N) to every insertion and draw, and O(N) to the first
+// draw at a version if its expressions read age or since_use. The same operations with the same seed give the same
+// draws, evictions and batches, on a restored table too. A Table may be used by many goroutines; the order of their
+// calls is then their own.
 //
 // What it leaves to others: moving rollouts over a network, surviving crashes, and the loss.
 package replay

@@ -84,6 +84,9 @@ func (s *shard) checkRequest(req request) error {
 				rollout.ErrInvalid)
 		}
 	}
+	if err := s.ask(req); err != nil {
+		return err
+	}
 	replayed := n - s.freshOf(req)
 	need := n // fresh draws included, which no other draw of the batch repeats
 	if o.Sampler.Replaces() {
@@ -201,24 +204,15 @@ func (s *shard) draw(req request) *rollout.Batch {
 		Shard:   s.number,
 		Draws:   make([]rollout.Draw, req.Size),
 	}
+	if len(s.options.Sources) > 0 && req.Size > 0 {
+		batch.SourceCounts = make([]int, len(s.options.Sources))
+	}
 	s.batches++
 	s.drawn = s.drawn[:0]
 	if len(req.Prompts) > 0 {
 		s.drawByPrompt(random, req, batch)
-	}
-	if s.freshOf(req) > 0 {
-		s.refresh()
-	}
-	for n := s.freshOf(req); len(s.drawn) < n; {
-		slot := s.fresh.pop(&s.store)
-		s.sampler.holdForBatch(slot)
-		s.addDraw(batch, slot, 1, true)
-	}
-	if s.retention != nil && s.retention.share > 0 && req.Size > 0 {
-		s.retention.drawPositives(random, req.Size, s.drawn, func(slot int32, probability float64) {
-			s.sampler.holdForBatch(slot)
-			s.addDraw(batch, slot, probability, false)
-		})
+	} else {
+		s.drawSources(random, batch)
 	}
 	if left := req.Size - len(s.drawn); left > 0 {
 		if s.units == groups {
@@ -280,6 +274,7 @@ func (s *shard) spend(slot int32) bool {
 // conditional on it (invariants 3 and 4).
 func (s *shard) exhaust(slot int32) {
 	s.sampler.remove(slot)
+	s.weighOut(slot)
 	s.fresh.shelve(&s.store, slot)
 	if s.retention != nil {
 		s.retention.exhaust(slot)
@@ -315,6 +310,8 @@ func (s *shard) acknowledge(slots []int32, at rollout.Version) {
 			s.evict(slot, byConsume)
 		case s.maxUses > 0 && it.Uses >= s.maxUses:
 			s.evict(slot, byUses)
+		default:
+			s.weighUsed(slot)
 		}
 	}
 }
@@ -342,6 +339,7 @@ func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 			s.fresh.restore(&s.store, slot)
 		}
 		s.sampler.restore(slot)
+		s.weighIn(slot)
 		if s.retention != nil {
 			s.retention.restore(slot)
 		}

@@ -236,10 +236,11 @@ func everyKind() (list []Options) {
 			{Capacity: 16, Retention: KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.5},
 			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
 			{Capacity: 30, Unit: UnitGroup, GroupSize: 3, Shards: 2},
+			{Capacity: 24, Shards: 2, MaxUses: 3, Sources: slices.Concat(someSources()[:3], someSources()[4:])},
 		} {
 			o.Sampler = kind
-			if kind == Prioritized {
-				o.PositiveShare = 0
+			if kind == Prioritized || kind.Consumes() {
+				o.PositiveShare, o.Sources = 0, nil
 			}
 			o.PromptIndex = !kind.Consumes() && o.Unit != UnitGroup
 			if kind.Consumes() {

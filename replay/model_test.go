@@ -68,7 +68,7 @@ type modelItem struct {
 type modelLease struct {
 	batch *rollout.Batch
 	units []*modelUnit // one for each draw of a unit
-	fresh int          // how many of the first were drawn as fresh
+	fresh []bool       // by unit, whether it was drawn as fresh
 }
 
 func newModel(o Options) *model {
@@ -323,8 +323,8 @@ func (m *model) release(id rollout.BatchID) {
 	for i, u := range l.units {
 		u.leased--
 		u.inEpoch = false
-		u.shown = u.shown && i >= l.fresh
-		if i >= l.fresh {
+		u.shown = u.shown && !l.fresh[i]
+		if !l.fresh[i] {
 			u.replays--
 		}
 		m.returned += uint64(len(u.items))
@@ -440,7 +440,7 @@ func (m *model) fills(req rollout.Request) bool {
 	if m.o.Sampler.Consumes() {
 		freshOnes = 0
 	}
-	if held < m.o.MinSize || len(m.fresh(req.Shard))*each < freshOnes {
+	if held < m.o.MinSize || len(m.fresh(req.Shard))*each < freshOnes || m.waits(req) {
 		return false
 	}
 	if !m.o.Sampler.Replaces() {
@@ -451,13 +451,6 @@ func (m *model) fills(req rollout.Request) bool {
 		draws += m.left(u) * each
 	}
 	return draws >= req.Size
-}
-
-// positives is what a positive draw of a batch may fall on.
-func (m *model) positives(shard int, batch []*modelUnit) []*modelUnit {
-	return slices.DeleteFunc(m.eligible(shard), func(u *modelUnit) bool {
-		return !u.reserved || m.o.PositiveShare == 0 || slices.Contains(batch, u)
-	})
 }
 
 // candidates is what the next draw of a batch may fall on, but the fresh ones, and with which probability.
@@ -553,32 +546,29 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 	var counts []float64  // expected draws of each unit, where they are stratified
 	var pool []*modelUnit // those units
 	replayed := (req.Size - req.Fresh) / m.each()
-	positives := 0 // draws left from the reserved part
+	turns := m.turnsOf(req)
+	var fresh []bool
 	for i := 0; i < len(b.Draws); i += m.each() {
 		d := b.Draws[i]
 		u := m.unitOf(d.ID)
 		if u == nil {
 			return "a draw fell on what was never inserted"
 		}
-		if d.Fresh != (i < req.Fresh) {
+		if i < req.Fresh && !d.Fresh {
 			return "fresh draws do not come first, or are not told"
 		}
 		chance, eligible := 1.0, 1.0
-		if i == req.Fresh {
-			share := int(math.Round(m.o.PositiveShare * float64(req.Size)))
-			positives = min(share, req.Size-req.Fresh, len(m.positives(b.Shard, drawn)))
-		}
-		if d.Fresh {
+		if i < req.Fresh {
 			if u != waiting[len(drawn)] {
 				return "a fresh draw is not the oldest"
 			}
-		} else if positives > 0 {
-			positives--
-			c := m.positives(b.Shard, drawn)
-			if !slices.Contains(c, u) {
-				return "a positive draw fell on what is not reserved, or twice on the same"
+		} else if c, of, asFresh := turns.next(drawn); c != nil {
+			if d.Fresh != asFresh || !slices.Contains(c, u) {
+				return "a draw of a source fell on what it does not hold, or twice on the same"
 			}
-			chance, eligible = 1/float64(len(c)), float64(len(c))
+			chance, eligible = of(u), float64(len(c))
+		} else if d.Fresh {
+			return "a draw of the sampler is fresh"
 		} else {
 			c, of := m.candidates(b.Shard, drawn)
 			if !slices.Contains(c, u) {
@@ -597,6 +587,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 				}
 			}
 		}
+		fresh = append(fresh, d.Fresh)
 		for k := range m.each() {
 			if problem := m.checkDraw(b.Draws[i+k], u, k, d.Fresh, chance); problem != "" {
 				return problem
@@ -633,7 +624,10 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 		}
 	}
 	m.drawn += uint64(len(b.Draws))
-	m.leases = append(m.leases, &modelLease{b, drawn, req.Fresh / m.each()})
+	m.leases = append(m.leases, &modelLease{b, drawn, fresh})
+	if problem := turns.check(b, drawn); problem != "" {
+		return problem
+	}
 	return ""
 }
 
@@ -645,7 +639,7 @@ func (m *model) checkDraw(d rollout.Draw, u *modelUnit, k int, fresh bool, chanc
 		return "a unit is not drawn whole and in order"
 	case d.Fresh != fresh:
 		return "a unit is fresh in part"
-	case m.o.Sampler != Prioritized && d.Probability != chance, !near(d.Probability, chance):
+	case m.o.Sampler != Prioritized && m.o.Sources == nil && d.Probability != chance, !near(d.Probability, chance):
 		return fmt.Sprintf("a reported probability is not the one used, %v", chance)
 	case d.Rollout.PromptID != it.r.PromptID || d.Rollout.Reward != it.r.Reward ||
 		len(d.Rollout.Tokens) != len(it.r.Tokens):
@@ -1142,7 +1136,7 @@ func (m *model) followPrompts(b *rollout.Batch, req rollout.Request, c choice) s
 		u.replays++
 	}
 	m.drawn += uint64(len(b.Draws))
-	m.leases = append(m.leases, &modelLease{b, drawn, 0})
+	m.leases = append(m.leases, &modelLease{b, drawn, make([]bool, len(drawn))})
 	return ""
 }
 
@@ -1296,6 +1290,13 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 20, Retention: KeepPositive, PositiveFraction: 0.7, PositivesPerPrompt: 2, PositiveShare: 0.6},
 		{Capacity: 24, Shards: 2, Retention: KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 1, MaxUses: 3,
 			PositiveShare: 0.5, MaxStaleness: 6},
+		{Capacity: 24, Sources: someSources()},
+		{Capacity: 24, Shards: 2, Sources: slices.Concat(someSources()[:1], someSources()[3:]), MaxUses: 2, MaxStaleness: 6},
+		{Capacity: 20, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 3,
+			Sources: slices.Concat([]Source{{Name: "kept", Pool: PoolReserved, Share: "0.3", Backfill: "spare"}},
+				someSources()[1:])},
+		{Capacity: 18, Unit: UnitStep, Sources: someSources()[2:], MaxUses: 3, MinSize: 3},
+		{Capacity: 22, Unit: UnitGroup, GroupSize: 2, Sources: groupSources(), MaxUses: 3},
 		{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
 		{Capacity: 22, Unit: UnitGroup, GroupSize: 2, Shards: 2, MaxStaleness: 5},
 		{Capacity: 14, Unit: UnitGroup, GroupSize: 2, CapacityBytes: 1200, MaxUses: 1},
@@ -1307,7 +1308,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 				o.MaxUses, o.Retention, o.PositiveFraction, o.PositivesPerPrompt = 0, "", 0, 0
 			}
 			if kind.Consumes() || kind == Prioritized {
-				o.PositiveShare = 0
+				o.PositiveShare, o.Sources = 0, nil
 			}
 			if kind != Prioritized {
 				runTrials(t, o, 3)
@@ -1511,7 +1512,7 @@ func (tr *trial) checkHeld() {
 				}
 				switch drawable := slices.Contains(e, u); m.o.Sampler {
 				case Uniform, Distinct:
-					if m.o.PositiveShare > 0 {
+					if m.o.composed() != "" {
 						break
 					}
 					want.Probability = 0

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,8 @@ type Options struct {
 	// evict a rollout after this many uses; a queue always gives each once
 	MaxUses int `json:"max_uses,omitempty" default:"no limit" range:"[0, 2147483647]"`
 
+	// parts of each batch, drawn one after another before the sampler draws the rest
+	Sources []Source `json:"sources,omitempty"`
 	// what is drawn
 	Sampler Sampler `json:"sampler,omitempty" default:"distinct"`
 	// keep an index of rollouts by prompt, for draws by prompt, in at most 16 bytes a rollout; not with unit group or a
@@ -321,6 +324,10 @@ func (o Options) WithDefaults() Options {
 	}
 	o.PositiveThreshold = clone(o.PositiveThreshold)
 	o.ImportanceBeta, o.ImportanceAnneal = clone(o.ImportanceBeta), clone(o.ImportanceAnneal)
+	o.Sources = slices.Clone(o.Sources)
+	for i := range o.Sources {
+		option.Fill(&o.Sources[i])
+	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -396,6 +403,7 @@ func (o Options) Validate() error {
 		o.PositiveShare, "0 with positive_fraction 0, which reserves nothing")
 	check("", o.PositiveShare == 0 || o.Sampler != Prioritized, "positive_share", o.PositiveShare,
 		"0 with sampler prioritized, whose importance weights are for its own draws")
+	o.validateSources(&problems)
 	check("", o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses,
 		"0 or 1 with sampler %s, which gives each rollout once", o.Sampler)
 	check("capacity shards", o.MinSize <= share, "min_size", o.MinSize, "0 to %d, the capacity of a shard", share)
@@ -497,7 +505,7 @@ func sameIdentity(saved string, table Options) error {
 // DrawRule returns how a batch of the table is divided over tables that are parts of one.
 func (o Options) DrawRule() parted.Rule {
 	o = o.WithDefaults()
-	rule := parted.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Share: o.PositiveShare}
+	rule := parted.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Composed: o.composed()}
 	if o.Unit == UnitGroup {
 		rule.Unit = o.GroupSize
 	}

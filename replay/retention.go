@@ -1,8 +1,6 @@
 package replay
 
 import (
-	"math"
-	"math/rand/v2"
 	"slices"
 )
 
@@ -20,19 +18,26 @@ type retention struct {
 	perPrompt int                // most reserved rollouts of one prompt; 0: not bounded
 	prompts   map[string][]int32 // the reserved slots of each prompt, the oldest first; nil if perPrompt is 0
 
-	maxUses   int32    // 0: not bounded
-	share     float64  // of a batch that is drawn from the reserved part
-	positives distinct // draws from it; empty if share is 0
+	maxUses   int32     // 0: not bounded
+	draws     bool      // whether batches have draws from the reserved part
+	positives positives // makes them; empty if draws is false
 
 	changes *changeLog // of the shard
 }
+
+// positives draws from the reserved part.
+type positives struct{ distinct }
+
+// size returns how many slots the batch can still have.
+func (p *positives) size() int { return p.slotSet.len() - p.slotSet.held }
 
 func newRetention(o Options, st *store) *retention {
 	r := &retention{
 		store: st, recent: newList(arrivalList), reserved: newList(arrivalList),
 		recentSize: o.recentCapacity(), reservedSize: o.correctCapacity(),
 		recentBytes: o.recentBytes(), reservedBytes: o.correctBytes(),
-		perPrompt: o.PositivesPerPrompt, maxUses: int32(o.MaxUses), share: o.PositiveShare,
+		perPrompt: o.PositivesPerPrompt, maxUses: int32(o.MaxUses),
+		draws: slices.ContainsFunc(o.composition(), func(s Source) bool { return s.Pool == PoolReserved }),
 	}
 	if r.perPrompt > 0 {
 		r.prompts = make(map[string][]int32)
@@ -115,27 +120,12 @@ func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
 	}
 }
 
-// drawPositives calls draw for a share of a batch of n, or as many as the reserved part has, each slot once and none
-// that the batch holds, with the probability of that draw.
-func (r *retention) drawPositives(random *rand.Rand, n int, batch []int32, draw func(s int32, probability float64)) {
-	for _, s := range batch {
-		if r.positives.slotSet.has(s) {
-			r.positives.holdForBatch(s)
-		}
-	}
-	left := r.positives.size() - r.positives.slotSet.held
-	for range min(int(math.Round(r.share*float64(n))), n-len(batch), left) {
-		draw(r.positives.draw(random))
-	}
-	r.positives.end()
-}
-
 // exhaust makes a slot that reached max_uses undrawable, and restore drawable if it is reserved and has uses left.
 func (r *retention) exhaust(s int32) { r.positives.remove(s) }
 
 func (r *retention) restore(s int32) {
 	it := &r.store.items[s]
-	if r.share > 0 && it.is(reserved) && (r.maxUses == 0 || it.Uses+it.Leased < r.maxUses) {
+	if r.draws && it.is(reserved) && (r.maxUses == 0 || it.Uses+it.Leased < r.maxUses) {
 		r.positives.restore(s)
 	}
 }

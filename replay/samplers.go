@@ -230,8 +230,13 @@ func (d *distinct) draw(r *rand.Rand) (int32, float64) {
 	return s, p
 }
 
-func (d *distinct) holdForBatch(s int32) { d.slotSet.readyToHeld(s) }
-func (d *distinct) end()                 { d.slotSet.held = 0 }
+// holdForBatch does nothing for a slot that the set lacks: retention draws from a part of the table.
+func (d *distinct) holdForBatch(s int32) {
+	if d.slotSet.has(s) {
+		d.slotSet.readyToHeld(s)
+	}
+}
+func (d *distinct) end() { d.slotSet.held = 0 }
 
 // epoch draws without replacement until every slot was drawn, then starts over. Ready slots are still to come in this
 // epoch, arrivals included; rest slots were drawn in it. When an epoch ends within a batch, the batch's draws of it are

@@ -27,7 +27,8 @@ type shard struct {
 	index       index
 	prompts     *promptIndex // nil if it is off
 	units       units
-	fresh       freshQueue // empty for a queue, where all is fresh
+	fresh       freshQueue  // empty for a queue, where all is fresh
+	suppliers   []*supplier // of each batch, before the sampler's draws; none for a queue
 
 	batches  uint64 // drawn so far; the stream of the next one derives from it
 	skipped  uint64 // numbers of batches that restores passed over, because others had them
@@ -40,6 +41,7 @@ type shard struct {
 
 	evictCapacity, evictStaleness func(s int32)
 	drawn                         []int32     // slots of the batch being drawn
+	asked                         []int       // units of it that each source is to draw
 	candidates                    []candidate // of the prompt being drawn from
 	mates                         []int32     // slots of the group being evicted
 }
@@ -72,7 +74,7 @@ func batchBytes(b *rollout.Batch) (bytes int64) {
 	for i := range b.Draws {
 		bytes += b.Draws[i].Rollout.Bytes() + RolloutOverhead
 	}
-	return bytes + 8*int64(len(b.PromptCounts))
+	return bytes + 8*int64(len(b.PromptCounts)+len(b.SourceCounts))
 }
 
 func newShard(o Options, number int) *shard {
@@ -82,7 +84,7 @@ func newShard(o Options, number int) *shard {
 	s.sampler = newSampler(&s.options, &s.store)
 	s.prioritized, _ = s.sampler.(*prioritized)
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
-	if o.PromptIndex {
+	if o.indexesPrompts() {
 		s.prompts = newPromptIndex(&s.store)
 	}
 	s.answered = newAnswers[*rollout.Batch](remembered)
@@ -95,6 +97,7 @@ func newShard(o Options, number int) *shard {
 		s.maxUses = int32(o.MaxUses)
 		s.retention = newRetention(o, &s.store)
 	}
+	s.suppliers = newSuppliers(s)
 	s.evictCapacity = func(slot int32) { s.evict(slot, byCapacity) }
 	s.evictStaleness = func(slot int32) { s.evict(slot, byStaleness) }
 	return s
@@ -153,6 +156,7 @@ func (s *shard) tooOld(it item) bool { return s.ages != nil && int64(it.Version)
 // open makes a new unit drawable.
 func (s *shard) open(slot int32) {
 	s.sampler.add(slot)
+	s.weighIn(slot)
 	if s.retention != nil {
 		s.fresh.push(&s.store, slot)
 	}
@@ -188,12 +192,15 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 func (s *shard) evict(slot int32, why cause) {
 	if s.units != groups {
 		s.sampler.remove(slot)
+		s.weighOut(slot)
 		s.evictOne(slot, why)
 		return
 	}
 	s.mates = s.mates[:0]
 	s.units.each(&s.store, slot, func(m int32) { s.mates = append(s.mates, m) })
-	s.sampler.remove(s.units.first(&s.store, slot))
+	first := s.units.first(&s.store, slot)
+	s.sampler.remove(first)
+	s.weighOut(first)
 	for _, m := range s.mates {
 		s.evictOne(m, why)
 	}

@@ -239,7 +239,7 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 	case s.prioritized != nil:
 		e.Base = s.prioritized.base(first)
 		e.Probability = chance(first)
-	case s.options.PositiveShare > 0: // it depends on how many draws the reserved part gives
+	case s.options.composed() != "": // it depends on how many draws each source gives
 	case s.options.Sampler == Uniform || s.options.Sampler == Distinct:
 		e.Probability = 0 // where its draws on lease have exhausted it
 		if it := &s.items[first]; s.maxUses == 0 || it.Uses+it.Leased < s.maxUses {

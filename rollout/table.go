@@ -53,6 +53,10 @@ type Batch struct {
 	// none. See [Batch.ByPrompt].
 	PromptCounts []int
 
+	// SourceCounts is how many of the draws each source of the table gave, in the order of both, behind those that
+	// Request.Fresh asked for; the rest are the sampler's. Nil if the table has no sources.
+	SourceCounts []int
+
 	// LogWeightScale is the logarithm of the weight (N P)^-beta by which the table divided those of the draws: the
 	// largest of the batch, or of the shard. Fresh draws are not divided. See [NormaliseWeights].
 	LogWeightScale float64

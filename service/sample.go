@@ -132,8 +132,8 @@ func (t *table) sendBatch(ctx context.Context, r drawRequest, p *packedBatch, to
 	if err == nil {
 		metadata, err = encodeJSON(wire.BatchInfo{
 			Batch: uint64(p.batch.ID), Version: int32(p.batch.Version), Shard: p.batch.Shard, Rows: len(p.batch.Draws),
-			PromptCounts: p.batch.PromptCounts, LogWeightScale: p.batch.LogWeightScale, Repeated: p.batch.Repeated,
-			Present: t.present(),
+			PromptCounts: p.batch.PromptCounts, SourceCounts: p.batch.SourceCounts,
+			LogWeightScale: p.batch.LogWeightScale, Repeated: p.batch.Repeated, Present: t.present(),
 		})
 	}
 	if err != nil {

@@ -107,6 +107,9 @@ type BatchInfo struct {
 	Rows    int    `json:"rows"` // rollouts
 	// of a draw by prompt, how many of the rows each prompt got, in the order of both
 	PromptCounts []int `json:"prompt_counts,omitempty"`
+	// of a table with sources, how many of the rows each gave, in the order of both, behind the fresh draws that the
+	// request asked for; the rest are the sampler's
+	SourceCounts []int `json:"source_counts,omitempty"`
 	// logarithm of what the importance weights were divided by; see rollout.Batch
 	LogWeightScale float64 `json:"log_weight_scale,omitempty"`
 	// Repeated: the batch was acknowledged before, and this answers a repeated request id: nothing is on lease

@@ -11,6 +11,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/reference"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/lab/task/catalog"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/service/server"
@@ -74,9 +75,13 @@ func TestReferenceListsEveryKey(t *testing.T) {
 		"as Python's\nkeyword arguments. The keys of `replay` in a run are the same, but for those that other sections of " +
 		"a run decide.")
 	w.Table(wire.Table{})
+	w.Text("### Sources")
+	w.Text("The keys of each entry of `sources`; see [Composed batches](replay.md#composed-batches).")
+	w.Table(replay.Source{})
 	w.Text("## Expressions")
-	w.Text("`where` and `order` of [draws by prompt](replay.md#draws-by-prompt) are expressions over a rollout. They " +
-		"have\nnumbers, `true` and `false`, `+ - * / %% **`, comparisons, `and`, `or`, `not` (or `&&`, `||`, `!`), " +
+	w.Text("`where` and `order` of [draws by prompt](replay.md#draws-by-prompt), and `where` and `weight` of a source, " +
+		"are\nexpressions over a rollout; a source's `share` is one over the table's `version` alone. They have\nnumbers, " +
+		"`true` and `false`, `+ - * / %% **`, comparisons, `and`, `or`, `not` (or `&&`, `||`, `!`), " +
 		"`a ? b : c`, the\nfunctions `" + strings.Join(formula.Functions(), "`, `") + "`, and these columns:")
 	columns := func(list [][2]string) string {
 		var rows strings.Builder
@@ -107,7 +112,8 @@ func TestReferenceOfPythonHasEveryKeyOfATable(t *testing.T) {
 		{Name: "Gate", Doc: "Limits how many groups generators start, so that rollouts are not too stale when they are " +
 			"used (`Table.start`).", Of: wire.Gate{}},
 		{Name: "Prompts", Doc: "Prompt replay for the table (`Table.prompts_next`).", Of: prompts.Options{}},
-	}, map[string]string{"columns": "Mapping[str, str]"})
+		{Name: "Source", Doc: "A part of each batch, drawn before the sampler draws the rest.", Of: replay.Source{}},
+	}, map[string]string{"columns": "Mapping[str, str]", "share": "float | str"})
 	if err := w.Err(); err != nil {
 		t.Error(err)
 	}

@@ -3,6 +3,7 @@ package reference
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,15 +20,20 @@ type Class struct {
 }
 
 // Python writes the Python module of a table's keys: a class for each section, all keys as keyword arguments with their
-// types and docs, and what takes them. special has the Python types of mappings, which Go has as lists.
+// types and docs, and what takes them. special has the Python types of keys for which Go has others: mappings, which
+// are lists in Go, and texts that may be numbers.
 func (w *Writer) Python(table any, sections []Class, special map[string]string) {
 	p := python{w, special, make(map[string]string)}
 	for _, c := range sections {
 		p.types[reflect.TypeOf(c.Of).String()] = c.Name
 	}
-	keys := p.keys(table)
+	keys := p.keys(table, "name") // which create has as its first argument
 	w.out.WriteString(pythonHead)
-	for _, k := range keys {
+	all := keys
+	for _, c := range sections {
+		all = slices.Concat(all, p.keys(c.Of))
+	}
+	for _, k := range all {
 		if k.literal != "" {
 			fmt.Fprintf(&w.out, "%s = Literal[%s]\n", k.kind, k.literal)
 		}
@@ -68,10 +74,10 @@ type pythonKey struct {
 	required        bool
 }
 
-// keys returns the keys of a struct but its name.
-func (p python) keys(of any) (keys []pythonKey) {
+// keys returns the keys of a struct but those to skip.
+func (p python) keys(of any, skip ...string) (keys []pythonKey) {
 	for f := range option.Fields(reflect.ValueOf(of)) {
-		if f.Key == "name" {
+		if slices.Contains(skip, f.Key) {
 			continue
 		}
 		meaning, standard := p.meaning(f)
@@ -111,6 +117,10 @@ func (p python) kind(f option.Field) (kind, literal string) {
 		return "float", ""
 	case reflect.Struct:
 		return p.types[t.String()], ""
+	case reflect.Slice:
+		if name := p.types[t.Elem().String()]; name != "" {
+			return "Sequence[" + name + "]", ""
+		}
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint64:
 		return "int", ""
 	}
@@ -126,7 +136,7 @@ func (p python) class(name, doc string, keys []pythonKey) {
 		switch {
 		case k.required:
 			standard = ""
-		case p.special[k.name] != "":
+		case strings.HasPrefix(p.special[k.name], "Mapping"):
 			standard = " = field(default_factory=dict)"
 		}
 		fmt.Fprintf(&p.out, "    %s: %s%s\n", k.name, k.kind, standard)
@@ -150,13 +160,14 @@ func sentence(text string) string {
 
 const pythonHead = `"""The keys of a table.
 
-Written from the Go structs that define them, of replay/options.go, wire/table.go and replay/prompts/options.go, by
+Written from the Go structs that define them, of replay/options.go, replay/sources.go, wire/table.go and
+replay/prompts/options.go, by
 ` + "`go test ./cmd/reprise -run Reference -write-reference`" + `: change those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 

@@ -280,6 +280,10 @@ func (c Config) checkTable(problems *option.Problems) {
 		p.Batch/p.Trainers)
 	check(sampler, !o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
 		"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
+	for i, s := range o.Sources {
+		check("", s.Pool != replay.PoolFresh, fmt.Sprintf("replay.sources[%d].pool", i), s.Pool,
+			"table or reserved: what is fresh of a batch, and so what is generated, replay.fresh_share and replay.mix say")
+	}
 	check("pipeline.publish_every", o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness",
 		o.MaxStaleness, "at least pipeline.publish_every (%d), or rollouts are too old before they arrive",
 		p.PublishEvery)

@@ -184,6 +184,35 @@ def test_prompts_get_their_rollouts_filtered_and_in_order(table: Create) -> None
     assert again[0].ids.tolist() == again[1].ids.tolist() and again[1].info.repeated
 
 
+def test_a_batch_is_composed_of_named_sources(table: Create) -> None:
+    right = reprise.Source("right", share=0.5, where="reward == 1", per_prompt=1)
+    young = {"name": "young", "share": "max(0.25 - version / 8, 0)", "where": "age < 1"}
+    t = table(capacity=64, sources=[right, young])
+    for prompt in ("a", "b"):
+        t.insert({**rollouts(LENGTHS), "reward": [0.0, 1.0, 0.5, 1.0], "prompt_id": [prompt] * 4}, group_size=4)
+    batch = t.sample(4)
+    assert batch.info.source_counts == (2, 1)
+    assert sorted(batch.prompt_ids[:2]) == ["a", "b"] and batch.rewards[:2].tolist() == [1.0, 1.0]
+    t.advance(1)
+    assert t.sample(4).info.source_counts == (2, 0)
+    assert t.info().definition["sources"][0] == {**right.asdict(), "share": "0.5", "pool": "table"}
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ([{"name": "a", "share": 1.5}], r"sources\[0\].share: 1.5: want 0 to 1"),
+        ([{"name": "a", "share": "reward"}], "there is no column reward: use version"),
+        ([{"name": "a", "share": 0.5, "where": "rewrad > 0"}], "there is no column rewrad: use reward"),
+        ([{"name": "a", "shares": 0.5}], r"sources\[0\].shares: unknown key: want sources"),
+        (3, "sources: 3: want a list of mappings with name, pool, share"),
+    ],
+)
+def test_sources_that_cannot_work_are_refused(table: Create, sources: Any, message: str) -> None:
+    with pytest.raises(reprise.Invalid, match=message):
+        table(sources=sources)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -38,7 +38,7 @@ warned of is a `StaleWarning`, `RepeatWarning` or `RepairWarning`. Long waits ar
 from .address import connect
 from .batch import DEFAULT_COLUMNS, Batch, BatchInfo
 from .client import Client
-from .definition import Definition, Gate, Keys, Limiter, Prompts
+from .definition import Definition, Gate, Keys, Limiter, Prompts, Source
 from .errors import (
     Ahead,
     Closing,
@@ -76,6 +76,7 @@ __all__ = [
     "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "DEFAULT_COLUMNS", "Definition", "Denied",
     "DiskFull", "Elsewhere", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Keys", "Limiter",
     "NoLease", "NotFound", "Packed", "Padded", "PartWarning", "Prompt", "PromptResult", "Prompts", "RepairWarning",
-    "RepeatWarning", "Service", "StaleWarning", "Starved", "Stats", "Stream", "Table", "TableInfo", "Timeout",
-    "TooLarge", "Unauthenticated", "Unavailable", "connect", "publish", "record_batch", "rollout", "serve",
+    "RepeatWarning", "Service", "Source", "StaleWarning", "Starved", "Stats", "Stream", "Table", "TableInfo",
+    "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "publish", "record_batch", "rollout",
+    "serve",
 ]  # fmt: skip

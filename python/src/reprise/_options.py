@@ -43,6 +43,8 @@ def _plain(name: str, value: object) -> object:
         return value.asdict()
     if name == "columns" and isinstance(value, Mapping):
         return [{"name": column, "type": kind} for column, kind in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_plain("", each) for each in value]
     if isinstance(value, float) and math.isinf(value):
         return "inf"
     return value

@@ -34,6 +34,8 @@ class BatchInfo:
         rows: rollouts in it.
         present: rollouts in the table after the draw.
         prompt_counts: of `Table.sample_prompts`, how many of the rows each prompt got, in the order of both; else ().
+        source_counts: of a table with ``sources``, how many of the rows each gave, in the order of both, behind the
+            fresh draws that were asked for; the rest are the sampler's.
         log_weight_scale: logarithm of the importance weight by which ``weights`` were divided: the largest of this
             batch, or of its shard (``importance_norm``). Where several batches make one update, multiply the weights of
             each, but for fresh draws and draws by prompt, by ``exp(log_weight_scale - m)``, m the largest
@@ -51,6 +53,7 @@ class BatchInfo:
     repeated: bool = False
     batches: tuple[int, ...] = ()
     prompt_counts: tuple[int, ...] = ()
+    source_counts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> BatchInfo:
@@ -62,6 +65,7 @@ class BatchInfo:
             log_weight_scale=scale,
             repeated=answer.get("repeated", False),
             prompt_counts=tuple(answer.get("prompt_counts", ())),
+            source_counts=tuple(answer.get("source_counts", ())),
         )
 
 

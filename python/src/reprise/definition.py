@@ -1,12 +1,13 @@
 """The keys of a table.
 
-Written from the Go structs that define them, of replay/options.go, wire/table.go and replay/prompts/options.go, by
+Written from the Go structs that define them, of replay/options.go, replay/sources.go, wire/table.go and
+replay/prompts/options.go, by
 `go test ./cmd/reprise -run Reference -write-reference`: change those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
@@ -27,6 +28,7 @@ Entry = Literal["own", "max"]
 Until = Literal["replay", "refresh", "report"]
 Norm = Literal["batch", "table"]
 Advantage = Literal["group", "no_std", "leave_one_out", "batch", "group_batch", "gae"]
+Pool = Literal["table", "fresh", "reserved"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,35 @@ class Prompts(Options):
 
 
 @dataclass(frozen=True)
+class Source(Options):
+    """A part of each batch, drawn before the sampler draws the rest.
+
+    Attributes:
+        name: what backfill and errors call it; none twice
+        pool: what it draws from: table, fresh or reserved [table]
+        share: of each batch, rounded to whole draws: a number, or an expression over version, such as 0.5 - version
+            / 400, of which what is below 0 counts as 0 and what is above 1 as 1 [count decides]
+        count: rollouts of each batch, instead of a share [share decides]
+        where: a condition that its rollouts meet, such as reward >= 1 && age < 8; of unit group, all rollouts of
+            the group [all]
+        weight: a number, such as abs(advantage): draws are in proportion to it, and never fall on what has none
+            above 0; of unit group, the mean over the group [all alike]
+        per_prompt: rollouts of one prompt that it gives a batch at most [no limit]
+        backfill: what draws in its place where it holds too little: a source after it; or wait, and the batch waits
+            until it holds enough [the sampler]
+    """
+
+    name: str
+    pool: Pool | None = None
+    share: float | str | None = None
+    count: int | None = None
+    where: str | None = None
+    weight: str | None = None
+    per_prompt: int | None = None
+    backfill: str | None = None
+
+
+@dataclass(frozen=True)
 class Definition(Options):
     """The keys of a table; `Client.create` says what they mean. None means the service's default. `Table.info` returns
     them with defaults filled in.
@@ -104,6 +135,7 @@ class Definition(Options):
     positive_share: float | None = None
     max_staleness: int | None = None
     max_uses: int | None = None
+    sources: Sequence[Source] | None = None
     sampler: Sampler | None = None
     prompt_index: bool | None = None
     min_size: int | None = None
@@ -157,6 +189,8 @@ class Keys(TypedDict, total=False):
     """Evict rollouts older than this many versions [no limit]."""
     max_uses: int
     """Evict a rollout after this many uses; a queue always gives each once [no limit]."""
+    sources: Sequence[Source]
+    """Parts of each batch, drawn one after another before the sampler draws the rest."""
     sampler: Sampler
     """What is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized [distinct]."""
     prompt_index: bool
@@ -252,6 +286,7 @@ class Creator(Generic[Made]):
                 the sampler draws the others from the whole table; not with sampler prioritized; 0 to 1 [0]
             max_staleness: evict rollouts older than this many versions [no limit]
             max_uses: evict a rollout after this many uses; a queue always gives each once [no limit]
+            sources: parts of each batch, drawn one after another before the sampler draws the rest
             sampler: what is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized
                 [distinct]
             prompt_index: keep an index of rollouts by prompt, for draws by prompt, in at most 16 bytes a rollout;

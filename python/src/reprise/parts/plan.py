@@ -224,6 +224,11 @@ def _check(definition: Mapping[str, Any], unit: int, size: int, fresh: int) -> N
             f"positive_share: {definition['positive_share']}: want 0 for draws over several parts, or draws from one "
             "part at a time (scope own): nobody knows how many positives the others hold"
         )
+    if definition.get("sources"):
+        raise errors.Invalid(
+            "sources: want none for draws over several parts, or draws from one part at a time (scope own): nobody "
+            "knows what they hold in the others"
+        )
     if fresh > size:
         raise errors.Invalid(f"fresh: {fresh}: want 0 to size, {size}")
     if fresh and definition["sampler"] in ("unseen", "least_used", "epoch"):

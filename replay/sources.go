@@ -1,0 +1,527 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/reprise-rl/reprise/replay/formula"
+	"github.com/reprise-rl/reprise/replay/sumtree"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
+)
+
+// Source is a part of each batch, drawn before the sampler draws the rest from the whole table. No source draws what
+// the batch holds already.
+type Source struct {
+	// what backfill and errors call it; none twice
+	Name string `json:"name"`
+	// what it draws from
+	Pool Pool `json:"pool,omitempty" default:"table"`
+	// of each batch, rounded to whole draws: a number, or an expression over version, such as 0.5 - version / 400, of
+	// which what is below 0 counts as 0 and what is above 1 as 1
+	Share Share `json:"share,omitempty" default:"count decides"`
+	// rollouts of each batch, instead of a share
+	Count int `json:"count,omitempty" default:"share decides" range:"[0, 2147483647]"`
+	// a condition that its rollouts meet, such as reward >= 1 && age < 8; of unit group, all rollouts of the group
+	Where string `json:"where,omitempty" default:"all"`
+	// a number, such as abs(advantage): draws are in proportion to it, and never fall on what has none above 0; of unit
+	// group, the mean over the group
+	Weight string `json:"weight,omitempty" default:"all alike"`
+	// rollouts of one prompt that it gives a batch at most
+	PerPrompt int `json:"per_prompt,omitempty" default:"no limit" range:"[0, 2147483647]"`
+	// what draws in its place where it holds too little: a source after it; or wait, and the batch waits until it holds
+	// enough
+	Backfill string `json:"backfill,omitempty" default:"the sampler"`
+}
+
+// Pool is what a source draws from.
+type Pool string
+
+// What sources draw from.
+const (
+	PoolTable Pool = "table" // all rollouts that can be drawn, without replacement
+	// those never handed out as fresh, the oldest first; what does not meet the condition leaves its place free, and does
+	// not come again as fresh
+	PoolFresh    Pool = "fresh"
+	PoolReserved Pool = "reserved" // the part that retention positive reserves, without replacement
+)
+
+// Values returns everything that a source may draw from.
+func (Pool) Values() []string { return texts(PoolTable, PoolFresh, PoolReserved) }
+
+// Share is a part of each batch: a number from 0 to 1, or an expression over the table's version. In JSON a number may
+// be one.
+type Share string
+
+// UnmarshalJSON reads a number or a text.
+func (s *Share) UnmarshalJSON(text []byte) error {
+	var number json.Number
+	if json.Unmarshal(text, &number) == nil && !bytes.HasPrefix(text, []byte(`"`)) {
+		*s = Share(number)
+		return nil
+	}
+	return json.Unmarshal(text, (*string)(s))
+}
+
+// constant returns the share that is the same at every version, false if it is an expression or none.
+func (s Share) constant() (float64, bool) {
+	x, err := strconv.ParseFloat(string(s), 64)
+	return x, err == nil
+}
+
+// backfillWait is the backfill of a source that a batch waits for.
+const backfillWait = "wait"
+
+// A weight counts as one within these, so that the sum of all is a number.
+const (
+	leastWeight = 1e-100
+	mostWeight  = 1e100
+)
+
+// composition returns the sources of every batch: those of the options, or the one that positive_share stands for.
+func (o *Options) composition() []Source {
+	if o.PositiveShare == 0 {
+		return o.Sources
+	}
+	return []Source{{Name: "positive_share", Pool: PoolReserved,
+		Share: Share(strconv.FormatFloat(o.PositiveShare, 'g', -1, 64))}}
+}
+
+// composed names the key that has batches composed of sources, "" if none does.
+func (o *Options) composed() string {
+	switch {
+	case len(o.Sources) > 0:
+		return "sources"
+	case o.PositiveShare > 0:
+		return "positive_share"
+	}
+	return ""
+}
+
+// indexesPrompts reports whether shards have an index of their rollouts by prompt.
+func (o *Options) indexesPrompts() bool {
+	return o.PromptIndex || slices.ContainsFunc(o.Sources, func(s Source) bool { return s.PerPrompt > 0 })
+}
+
+// validateSources checks the sources, defaults filled in, by themselves and against the rest.
+func (o Options) validateSources(problems *option.Problems) {
+	if len(o.Sources) == 0 {
+		return
+	}
+	problems.CheckWith("", o.Sampler != Prioritized, "sources", len(o.Sources),
+		"none with sampler prioritized, whose importance weights are for its own draws: use a source's weight")
+	problems.CheckWith("", o.PositiveShare == 0, "positive_share", o.PositiveShare,
+		"0 with sources: use a source with pool reserved")
+	problems.CheckWith("", !o.Sampler.Consumes(), "sources", len(o.Sources), "none with sampler %s, a queue", o.Sampler)
+	left := 1.0
+	for i, s := range o.Sources {
+		key := fmt.Sprintf("sources[%d]", i)
+		problems.In(key, func(p *option.Problems) { s.validate(p, o, i) })
+		if x, ok := s.Share.constant(); ok {
+			problems.CheckWith("", x <= left+1e-9, key+".share", s.Share, "at most %.3g, what the shares before it leave", left)
+			left -= x
+		}
+	}
+}
+
+// validate checks the i-th source.
+func (s Source) validate(p *option.Problems, o Options, i int) {
+	p.CheckFields(s, nil)
+	check := p.CheckWith
+	names := make([]string, 0, len(o.Sources))
+	for _, other := range o.Sources {
+		names = append(names, other.Name)
+	}
+	check("", s.Name != "" && s.Name != backfillWait, "name", s.Name, "a name other than %s", backfillWait)
+	check("", !slices.Contains(names[:i], s.Name), "name", s.Name, "one that no source before it has")
+	_, err := s.schedule()
+	if err != nil {
+		p.Check(false, "share", s.Share, "a number from 0 to 1, or an expression over version: %v", err)
+	} else if x, ok := s.Share.constant(); ok {
+		p.Check(x >= 0 && x <= 1, "share", s.Share, "0 to 1")
+	}
+	filled := slices.ContainsFunc(o.Sources[:i], func(b Source) bool { return b.Backfill == s.Name })
+	check("count", s.Share == "" || s.Count == 0, "share", s.Share, "none with count %d: give one of them", s.Count)
+	check("count", s.Share != "" || s.Count > 0 || filled, "share", s.Share,
+		"a share or a count, or a source before it with backfill %s", s.Name)
+	check("backfill", s.Backfill == "" || s.Backfill == backfillWait || slices.Contains(names[i+1:], s.Backfill),
+		"backfill", s.Backfill, "%s, or the name of a source after it", backfillWait)
+	if s.Where != "" {
+		_, err := formula.Condition(s.Where)
+		p.Check(err == nil, "where", s.Where, "a condition: %v", err)
+	}
+	if s.Weight != "" {
+		_, err := formula.Score(s.Weight)
+		p.Check(err == nil, "weight", s.Weight, "a number: %v", err)
+	}
+	check("pool", s.Pool != PoolFresh || i == 0 || o.Sources[i-1].Pool == PoolFresh, "pool", s.Pool,
+		"table or reserved behind a source that may draw what is fresh: put fresh sources first")
+	check("pool", s.Weight == "" || s.Pool == PoolTable, "weight", s.Weight, "none with pool %s", s.Pool)
+	check("pool", s.PerPrompt == 0 || s.Pool == PoolTable, "per_prompt", s.PerPrompt, "0 with pool %s", s.Pool)
+	check("", s.PerPrompt == 0 || o.Unit != UnitGroup, "per_prompt", s.PerPrompt, "0 with unit group, which has no index "+
+		"by prompt")
+	check("pool", s.Where == "" || s.Pool != PoolReserved, "where", s.Where, "none with pool %s", s.Pool)
+	check("", s.Pool != PoolReserved || o.PositiveFraction > 0, "pool", s.Pool,
+		"table or fresh with positive_fraction 0, which reserves nothing")
+	check("", o.Unit != UnitGroup || s.Count%max(o.GroupSize, 1) == 0, "count", s.Count,
+		"a multiple of group_size %d with unit group", o.GroupSize)
+}
+
+// schedule returns the share as a formula, nil if there is none.
+func (s *Source) schedule() (*formula.Formula, error) {
+	if s.Share == "" {
+		return nil, nil
+	}
+	return formula.Schedule(string(s.Share))
+}
+
+// supply is what draws of a source fall on. Those of a batch fall on different units: what the batch holds already is
+// held before, and end forgets it.
+type supply interface {
+	size() int // that can be drawn
+	holdForBatch(s int32)
+	draw(r *rand.Rand) (s int32, probability float64)
+	end()
+}
+
+// supplier is a source as a shard draws from it.
+type supplier struct {
+	Source
+	share   *formula.Formula // nil: count
+	where   *formula.Formula // nil: all
+	fills   int              // the supplier that draws in its place; none: the sampler
+	waits   bool             // whether a batch waits for it
+	supply  supply           // nil: the fresh queue
+	members *members         // the supply, if it is the table
+	row     row              // of the condition, with the fresh queue
+}
+
+// newSuppliers returns the suppliers of a shard: fresh draws that a request asks for, then the sources.
+func newSuppliers(s *shard) []*supplier {
+	if s.retention == nil {
+		return nil
+	}
+	list := []*supplier{{Source: Source{Name: "fresh", Pool: PoolFresh}, fills: int(none), waits: true}}
+	sources := s.options.composition()
+	for _, source := range sources {
+		p := &supplier{Source: source, fills: int(none), waits: source.Backfill == backfillWait, row: row{shard: s}}
+		for i := range sources {
+			if sources[i].Name == source.Backfill {
+				p.fills = i + 1
+			}
+		}
+		p.share, _ = source.schedule() // Validate has parsed all
+		if source.Where != "" {
+			p.where, _ = formula.Condition(source.Where)
+		}
+		switch source.Pool {
+		case PoolTable, "":
+			p.members = newMembers(s, p)
+			p.supply = p.members
+		case PoolReserved:
+			p.supply = &s.retention.positives
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// ask sets asked to how many units of a batch each source is to draw, and refuses a batch that one lacks units for.
+func (s *shard) ask(req request) error {
+	s.asked = resized(s.asked, len(s.suppliers))
+	if len(s.suppliers) == 0 {
+		return nil
+	}
+	each := 1
+	if s.units == groups {
+		each = s.options.GroupSize
+	}
+	s.asked[0] = req.Fresh / each
+	left, waiting := req.Size/each-s.asked[0], s.asked[0]
+	for i, p := range s.suppliers[1:] {
+		want := p.Count / each
+		if p.share != nil {
+			x := p.share.At(float64(s.version))
+			if x != x {
+				return fmt.Errorf("sources: %s: share: %s is not a number at version %d: write an expression that is one at "+
+					"every version: %w", p.Name, p.Share, s.version, rollout.ErrInvalid)
+			}
+			want = int(math.Round(max(0, min(x, 1)) * float64(req.Size) / float64(each)))
+		}
+		want = min(want, left)
+		left -= want
+		s.asked[i+1] = want
+		held := 0
+		switch {
+		case p.members != nil && want > 0:
+			p.members.follow()
+			held = p.members.count
+		case p.supply != nil:
+			held = p.supply.size()
+		default:
+			held = s.fresh.Waiting.Len - waiting
+			waiting += want
+		}
+		if p.waits && held < want {
+			return fmt.Errorf("sampling %d of source %s from shard %d, which holds %d%s%s: insert such rollouts, or let "+
+				"another source backfill: %w", want*each, p.Name, s.number, max(held, 0)*each, p.condition(), s.losses(),
+				rollout.ErrStarved)
+		}
+	}
+	return nil
+}
+
+// condition says which rollouts a source holds.
+func (p *supplier) condition() string {
+	if p.Where == "" || p.members == nil {
+		return ""
+	}
+	return fmt.Sprintf(" where %s", strings.TrimSpace(p.Where))
+}
+
+// drawSources adds the draws of the sources to a batch, as many as ask said.
+func (s *shard) drawSources(random *rand.Rand, batch *rollout.Batch) {
+	for i, p := range s.suppliers {
+		before, want := len(s.drawn), s.asked[i]
+		if want == 0 {
+			continue
+		}
+		var got int
+		if p.supply == nil {
+			got = s.drawFresh(p, want, batch)
+		} else {
+			got = s.drawSupply(random, p, want, batch)
+		}
+		if p.fills > i {
+			s.asked[p.fills] += want - got
+		}
+		if i > 0 && batch.SourceCounts != nil {
+			batch.SourceCounts[i-1] = len(s.drawn) - before
+		}
+	}
+}
+
+// drawFresh takes units from the fresh queue. Those that do not meet the condition are passed over.
+func (s *shard) drawFresh(p *supplier, want int, batch *rollout.Batch) (got int) {
+	s.refresh()
+	for range min(want, s.fresh.Waiting.Len) {
+		slot := s.fresh.pop(&s.store)
+		if p.where != nil && !p.row.unitHolds(p.where, slot) {
+			if s.changes != nil {
+				s.changes.changed(slot)
+			}
+			continue
+		}
+		s.sampler.holdForBatch(slot)
+		s.addDraw(batch, slot, 1, true)
+		got++
+	}
+	return got
+}
+
+// drawSupply takes units of a supply that the batch does not hold.
+func (s *shard) drawSupply(random *rand.Rand, p *supplier, want int, batch *rollout.Batch) (got int) {
+	if p.members != nil {
+		p.members.follow() // ask does so only where it asks for some
+	}
+	for _, slot := range s.drawn {
+		p.supply.holdForBatch(slot)
+	}
+	for ; got < want && p.supply.size() > 0; got++ {
+		slot, probability := p.supply.draw(random)
+		s.sampler.holdForBatch(slot)
+		s.addDraw(batch, slot, probability, false)
+	}
+	p.supply.end()
+	return got
+}
+
+// weighIn has the sources weigh a unit, named by its first slot, that entered or came back.
+func (s *shard) weighIn(first int32) {
+	for _, p := range s.suppliers {
+		if p.members != nil {
+			p.members.weigh(first)
+		}
+	}
+}
+
+// weighUsed has the sources whose expressions read uses weigh the unit of a rollout that was used.
+func (s *shard) weighUsed(slot int32) {
+	for _, p := range s.suppliers {
+		if p.members != nil && p.members.readsUses {
+			p.members.weigh(s.units.first(&s.store, slot))
+		}
+	}
+}
+
+// weighOut has the sources forget a unit that left or is exhausted.
+func (s *shard) weighOut(first int32) {
+	for _, p := range s.suppliers {
+		if p.members != nil {
+			p.members.set(first, 0)
+		}
+	}
+}
+
+// members is the units of a table that a source may draw, by their weights. A unit's weight is a function of what the
+// shard knows of it at its version, and never of what happened before, so snapshots and journals have nothing of it.
+//
+// A draw costs O(log N), and so does every change of a unit, with its expressions. Those that read age or since_use are
+// evaluated for all units, O(N), before the first draw at another version.
+type members struct {
+	*supplier
+	shard                *shard
+	weight               *formula.Formula // nil: all alike
+	tree                 sumtree.Tree
+	count                int // of weight above 0
+	known                bool
+	version              rollout.Version // of the weights, if they are known
+	readsAges, readsUses bool
+
+	// Of the batch being drawn.
+	held  []int32
+	given map[string]int // draws of a prompt, where PerPrompt bounds them
+}
+
+func newMembers(s *shard, p *supplier) *members {
+	m := &members{supplier: p, shard: s}
+	if p.Weight != "" {
+		m.weight, _ = formula.Score(p.Weight)
+	}
+	for _, f := range []*formula.Formula{p.where, m.weight} {
+		if f != nil {
+			m.readsAges = m.readsAges || f.Reads(formula.Age, formula.SinceUse)
+			m.readsUses = m.readsUses || f.Reads(formula.Uses, formula.SinceUse)
+		}
+	}
+	if p.PerPrompt > 0 {
+		m.given = make(map[string]int)
+	}
+	return m
+}
+
+// follow weighs all units if their weights are not those of the present version.
+func (m *members) follow() {
+	if m.known && (!m.readsAges || m.version == m.shard.version) {
+		return
+	}
+	m.known, m.version, m.count = true, m.shard.version, 0
+	m.tree.Grow(max(len(m.shard.items), 1))
+	m.tree.Refill(func(leaf []float64) {
+		for slot := range leaf {
+			if leaf[slot] = m.weightOf(int32(slot)); leaf[slot] > 0 {
+				m.count++
+			}
+		}
+	})
+}
+
+// weigh gives a unit, named by its first slot, its weight, or leaves that to follow.
+func (m *members) weigh(slot int32) {
+	if m.readsAges && m.version != m.shard.version {
+		m.known = false
+	}
+	if m.known {
+		m.set(slot, m.weightOf(slot))
+	}
+}
+
+func (m *members) set(slot int32, weight float64) {
+	if !m.known {
+		return
+	}
+	m.tree.Grow(int(slot) + 1)
+	before := m.tree.At(int(slot))
+	if weight > 0 {
+		m.count++
+	}
+	if before > 0 {
+		m.count--
+	}
+	m.tree.Set(int(slot), weight)
+}
+
+// weightOf returns the weight of the unit of which a slot is the first, 0 if there is none that can be drawn.
+func (m *members) weightOf(slot int32) float64 {
+	s := m.shard
+	if !s.holds(slot) || !s.units.isFirst(&s.store, slot) {
+		return 0
+	}
+	if it := &s.items[slot]; s.maxUses > 0 && it.Uses+it.Leased >= s.maxUses {
+		return 0
+	}
+	if m.where != nil && !m.row.unitHolds(m.where, slot) {
+		return 0
+	}
+	if m.weight == nil {
+		return 1
+	}
+	w := m.row.unitMean(m.weight, slot)
+	if !(w > 0) {
+		return 0
+	}
+	return max(leastWeight, min(w, mostWeight))
+}
+
+// unitHolds reports whether all rollouts of a unit meet a condition.
+func (r *row) unitHolds(f *formula.Formula, first int32) bool {
+	holds := true
+	r.shard.units.each(&r.shard.store, first, func(slot int32) {
+		r.slot, r.measured = slot, false
+		holds = holds && f.Holds(r)
+	})
+	return holds
+}
+
+// unitMean returns the mean of a number over the rollouts of a unit.
+func (r *row) unitMean(f *formula.Formula, first int32) float64 {
+	sum, n := 0.0, 0.0
+	r.shard.units.each(&r.shard.store, first, func(slot int32) {
+		r.slot, r.measured = slot, false
+		sum += f.Number(r)
+		n++
+	})
+	return sum / n
+}
+
+func (m *members) size() int { return m.count }
+
+// holdForBatch makes a unit undrawable until the batch ends.
+func (m *members) holdForBatch(slot int32) {
+	if int(slot) < m.tree.Len() && m.tree.At(int(slot)) > 0 {
+		m.set(slot, 0)
+		m.held = append(m.held, slot)
+	}
+}
+
+func (m *members) draw(random *rand.Rand) (int32, float64) {
+	total := m.tree.Total()
+	slot := int32(m.tree.Find(random.Float64() * total))
+	probability := m.tree.At(int(slot)) / total
+	m.holdForBatch(slot)
+	if m.given == nil {
+		return slot, probability
+	}
+	prompt := m.shard.rollouts[slot].PromptID
+	if m.given[prompt]++; m.given[prompt] >= m.PerPrompt {
+		index := m.shard.prompts
+		for other := index.first(prompt); other != none; other = index.after(other, prompt) {
+			m.holdForBatch(other)
+		}
+	}
+	return slot, probability
+}
+
+func (m *members) end() {
+	for _, slot := range m.held {
+		m.weigh(slot)
+	}
+	m.held = m.held[:0]
+	clear(m.given)
+}

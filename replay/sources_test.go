@@ -1,0 +1,328 @@
+package replay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// someSources use every key of a source, and between them columns that never change, that change with uses and that
+// change with versions.
+func someSources() []Source {
+	return []Source{
+		{Name: "fresh", Pool: PoolFresh, Share: "0.3", Where: "group_std > 0", Backfill: "spare"},
+		{Name: "unused", Share: "version % 3 == 0 ? 0.5 : 0.2", Where: "uses == 0 || since_use > 2", Backfill: "successes"},
+		{Name: "successes", Count: 1, Where: "reward > 0", Weight: "abs(advantage) + 0.1", PerPrompt: 1},
+		{Name: "young", Share: "0.4", Where: "age < 2", Weight: "1 / (1 + uses)", PerPrompt: 2, Backfill: "wait"},
+		{Name: "spare", Share: "0.5 - version / 40", Weight: "reward"},
+	}
+}
+
+// groupSources are of tables whose units are groups of two.
+func groupSources() []Source {
+	return []Source{
+		{Name: "fresh", Pool: PoolFresh, Count: 2, Where: "reward > 0", Backfill: "wait"},
+		{Name: "spread", Share: "0.5", Where: "group_std > 0", Backfill: "old"},
+		{Name: "old", Share: "0.2", Where: "age > 1", Weight: "reward + 2"},
+	}
+}
+
+// told is the conditions and the numbers of those sources, and their shares, in Go.
+func (m *model) told(u *modelUnit, it *modelItem, text string) float64 {
+	is := func(holds bool) float64 {
+		if holds {
+			return 1
+		}
+		return 0
+	}
+	age := m.version - it.r.Version()
+	switch text {
+	case "group_std > 0":
+		return is(it.std > 0)
+	case "uses == 0 || since_use > 2":
+		return is(u.uses == 0 || m.version-u.lastUse > 2)
+	case "reward > 0":
+		return is(it.r.Reward > 0)
+	case "abs(advantage) + 0.1":
+		return math.Abs(float64(it.advantage)) + 0.1
+	case "age < 2":
+		return is(age < 2)
+	case "age > 1":
+		return is(age > 1)
+	case "1 / (1 + uses)":
+		return 1 / (1 + float64(u.uses))
+	case "reward":
+		return float64(it.r.Reward)
+	case "reward + 2":
+		return float64(it.r.Reward) + 2
+	case "version % 3 == 0 ? 0.5 : 0.2":
+		return 0.2 + 0.3*is(m.version%3 == 0)
+	case "0.5 - version / 40":
+		return max(0, 0.5-float64(m.version)/40)
+	}
+	x := 0.0
+	if n, err := fmt.Sscan(text, &x); n != 1 || err != nil {
+		panic("the model was not told what " + text + " is")
+	}
+	return x
+}
+
+// weight is that of a unit in a source, 0 if it is not in it.
+func (m *model) weight(s Source, u *modelUnit) float64 {
+	sum := 0.0
+	for _, it := range u.items {
+		if s.Where != "" && m.told(u, it, s.Where) == 0 {
+			return 0
+		}
+		if s.Weight == "" {
+			sum++
+		} else {
+			sum += m.told(u, it, s.Weight)
+		}
+	}
+	return max(0, sum/float64(len(u.items)))
+}
+
+// members is what a source of the table or of the reserved part holds.
+func (m *model) members(s Source, shard int) []*modelUnit {
+	return slices.DeleteFunc(m.eligible(shard), func(u *modelUnit) bool {
+		return m.weight(s, u) == 0 || s.Pool == PoolReserved && !u.reserved
+	})
+}
+
+// asks is how many units each source is to draw of a request.
+func (m *model) asks(req rollout.Request) (asked []int) {
+	left := (req.Size - req.Fresh) / m.each()
+	for _, s := range m.o.composition() {
+		n := s.Count / m.each()
+		if s.Share != "" {
+			share := m.told(nil, &modelItem{r: &rollout.Rollout{}}, string(s.Share))
+			n = int(math.Round(share * float64(req.Size) / float64(m.each())))
+		}
+		n = min(n, left)
+		left -= n
+		asked = append(asked, n)
+	}
+	return asked
+}
+
+// waits tells whether a batch waits for a source that holds too little.
+func (m *model) waits(req rollout.Request) bool {
+	taken := req.Fresh / m.each()
+	for i, n := range m.asks(req) {
+		s := m.o.composition()[i]
+		held := len(m.members(s, req.Shard))
+		if s.Pool == PoolFresh {
+			held = len(m.fresh(req.Shard)) - taken
+			taken += n
+		}
+		if s.Backfill == backfillWait && held < n {
+			return true
+		}
+	}
+	return false
+}
+
+// turns says which source each draw of a batch is of.
+type turns struct {
+	m       *model
+	shard   int
+	asked   []int
+	given   []int        // units
+	at      int          // the source
+	begun   bool         // whether it has begun
+	began   int          // units that the batch held then
+	passing []*modelUnit // that it may still hand out as fresh
+}
+
+func (m *model) turnsOf(req rollout.Request) *turns {
+	if m.o.Sampler.Consumes() {
+		return &turns{m: m}
+	}
+	asked := m.asks(req)
+	return &turns{m: m, shard: req.Shard, asked: asked, given: make([]int, len(asked))}
+}
+
+// begin has the oldest that were never handed out as fresh pass, if the source draws from those.
+func (t *turns) begin(drawn []*modelUnit) {
+	t.begun, t.began, t.passing = true, len(drawn), nil
+	if t.m.o.composition()[t.at].Pool == PoolFresh {
+		waiting := t.m.fresh(t.shard)
+		t.passing = waiting[:min(len(waiting), t.asked[t.at])]
+	}
+}
+
+// next returns what the next draw may fall on and with which probability, nil if it is the sampler's.
+func (t *turns) next(drawn []*modelUnit) (c []*modelUnit, of func(u *modelUnit) float64, fresh bool) {
+	for ; t.at < len(t.asked); t.at, t.begun = t.at+1, false {
+		if !t.begun {
+			t.begin(drawn)
+		}
+		s := t.m.o.composition()[t.at]
+		if t.given[t.at] < t.asked[t.at] {
+			if c, of, fresh = t.candidates(s, drawn); len(c) > 0 {
+				t.given[t.at]++
+				return c, of, fresh
+			}
+		}
+		for i, other := range t.m.o.composition() {
+			if i > t.at && other.Name == s.Backfill {
+				t.asked[i] += t.asked[t.at] - t.given[t.at]
+			}
+		}
+	}
+	return nil, nil, false
+}
+
+func (t *turns) candidates(s Source, drawn []*modelUnit) ([]*modelUnit, func(u *modelUnit) float64, bool) {
+	if s.Pool == PoolFresh {
+		for len(t.passing) > 0 {
+			u := t.passing[0]
+			t.passing = t.passing[1:]
+			u.shown = true
+			if t.m.weight(s, u) > 0 {
+				return []*modelUnit{u}, func(*modelUnit) float64 { return 1 }, true
+			}
+		}
+		return nil, nil, true
+	}
+	total := 0.0
+	c := slices.DeleteFunc(t.m.members(s, t.shard), func(u *modelUnit) bool {
+		same := 0
+		for _, other := range drawn[t.began:] {
+			if other.items[0].r.PromptID == u.items[0].r.PromptID {
+				same++
+			}
+		}
+		return slices.Contains(drawn, u) || s.PerPrompt > 0 && same >= s.PerPrompt
+	})
+	for _, u := range c {
+		total += t.m.weight(s, u)
+	}
+	return c, func(u *modelUnit) float64 { return t.m.weight(s, u) / total }, false
+}
+
+// check lets the last sources end, and compares what each gave with what the batch says.
+func (t *turns) check(b *rollout.Batch, drawn []*modelUnit) string {
+	if c, _, _ := t.next(drawn); c != nil {
+		return "a source drew less than it should"
+	}
+	var want []int
+	for _, n := range t.given[len(t.given)-min(len(t.given), len(t.m.o.Sources)):] {
+		want = append(want, n*t.m.each())
+	}
+	if !slices.Equal(b.SourceCounts, want) {
+		return fmt.Sprintf("the sources gave %v, the batch says %v", want, b.SourceCounts)
+	}
+	return ""
+}
+
+func TestASourceThatCannotWorkIsRefusedByItsKeys(t *testing.T) {
+	of := func(s ...Source) Options { return Options{Capacity: 64, Sources: s} }
+	a, one := Source{Name: "a", Share: "0.5"}, Source{Name: "a", Count: 2, PerPrompt: 1}
+	three := Source{Name: "a", Count: 3}
+	with := func(change func(s *Source)) Options {
+		s := a
+		change(&s)
+		return of(s)
+	}
+	kept := of(a)
+	kept.Retention, kept.PositiveFraction, kept.PositiveShare = KeepPositive, 0.5, 0.5
+	for want, o := range map[string]Options{
+		`sources[0].name: "": want a name other than wait`:                   of(Source{Share: "0.5"}),
+		`sources[1].name: a: want one that no source before it has`:          of(a, a),
+		`sources[1].share: 0.6: want at most 0.5, what the shares before it`: of(a, Source{Name: "b", Share: "0.6"}),
+		`sources[1].pool: fresh: want table or reserved behind a source`: of(a, Source{Name: "b", Share: "0.1",
+			Pool: PoolFresh}),
+		`sources[0].pool: stale: want table, fresh or reserved`:              with(func(s *Source) { s.Pool = "stale" }),
+		`sources[0].pool: reserved: want table or fresh with positive_fract`: with(func(s *Source) { s.Pool = PoolReserved }),
+		`sources[0].share: 1.5: want 0 to 1`:                                 with(func(s *Source) { s.Share = "1.5" }),
+		`sources[0].share: -0.5: want 0 to 1`:                                with(func(s *Source) { s.Share = "-0.5" }),
+		`sources[0].share: age / 9: want a number from 0 to 1, or an expres`: with(func(s *Source) { s.Share = "age / 9" }),
+		`sources[0].share: "": want a share or a count, or a source before`:  with(func(s *Source) { s.Share = "" }),
+		`sources[0].share: 0.5: want none with count 3: give one of them`:    with(func(s *Source) { s.Count = 3 }),
+		`sources[0].count: -1: want 0 (share decides) to`:                    with(func(s *Source) { s.Count = -1 }),
+		`sources[0].where: rewrad > 0: want a condition: "rewrad`:            with(func(s *Source) { s.Where = "rewrad > 0" }),
+		`sources[0].where: reward: want a condition: "reward": reward is a`:  with(func(s *Source) { s.Where = "reward" }),
+		`sources[0].weight: age > 1: want a number: "age > 1": age > 1 is t`: with(func(s *Source) { s.Weight = "age > 1" }),
+		`sources[0].weight: reward: want none with pool fresh`: with(func(s *Source) {
+			s.Weight, s.Pool = "reward", PoolFresh
+		}),
+		`sources[0].per_prompt: 1: want 0 with pool fresh`:    with(func(s *Source) { s.PerPrompt, s.Pool = 1, PoolFresh }),
+		`sources[0].per_prompt: -1: want 0 (no limit) to`:     with(func(s *Source) { s.PerPrompt = -1 }),
+		`sources[0].backfill: b: want wait, or the name of a`: with(func(s *Source) { s.Backfill = "b" }),
+		`sources[0].backfill: a: want wait, or the name of a`: with(func(s *Source) { s.Backfill = "a" }),
+		`sources[0].per_prompt: 1: want 0 with unit group`:    {Unit: UnitGroup, GroupSize: 2, Sources: of(one).Sources},
+		`sources[0].count: 3: want a multiple of group_size 2`: {Unit: UnitGroup, GroupSize: 2,
+			Sources: of(three).Sources},
+		`sources: 1: want none with sampler prioritized`: {Sampler: Prioritized, Sources: of(a).Sources},
+		`sources: 1: want none with sampler fifo`:        {Sampler: FIFO, Sources: of(a).Sources},
+		`positive_share: 0.5: want 0 with sources`:       kept,
+	} {
+		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want only %s", err, want)
+		}
+	}
+}
+
+func TestABatchWaitsForASourceThatSaysSo(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 64, Sources: []Source{
+		{Name: "right", Share: "0.5", Where: "reward >= 1", Backfill: "wait"}}})
+	mustInsert(t, table, group(0, 0, 0), group(0, 1, 0))
+	_, err := table.Sample(ctx, rollout.Request{Size: 4})
+	if !errors.Is(err, rollout.ErrStarved) || !strings.Contains(err.Error(), "sampling 2 of source right from shard 0, "+
+		"which holds 1 where reward >= 1: insert such rollouts, or let another source backfill") {
+		t.Fatalf("got %v", err)
+	}
+	mustInsert(t, table, group(0, 1))
+	b := mustSample(t, table, rollout.Request{Size: 4})
+	if got := drawnIDs(b)[:2]; !slices.Contains(got, 3) || !slices.Contains(got, 5) || b.SourceCounts[0] != 2 {
+		t.Errorf("drew %v, the sources gave %v", drawnIDs(b), b.SourceCounts)
+	}
+}
+
+func TestAShareThatIsNotANumberRefusesTheBatch(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 64, Sources: []Source{{Name: "old", Share: "sqrt(3 - version)"}}})
+	mustInsert(t, table, group(0, 0, 1, 2, 3))
+	for version, want := range []int{4, 4, 4, 0} { // what is above 1 counts as 1
+		if err := table.Advance(ctx, rollout.Version(version)); err != nil {
+			t.Fatal(err)
+		}
+		if b := mustSample(t, table, rollout.Request{Size: 4}); b.SourceCounts[0] != want {
+			t.Errorf("at version %d it gave %v, want %d", version, b.SourceCounts, want)
+		}
+	}
+	if err := table.Advance(ctx, 4); err != nil {
+		t.Fatal(err)
+	}
+	_, err := table.Sample(ctx, rollout.Request{Size: 4})
+	if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), "sources: old: share: sqrt(3 - version) is "+
+		"not a number at version 4") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The draws of positive_share, which is a source, and of requests with fresh draws are those of earlier versions.
+func TestDrawsOfPositiveShareAndFreshAreThoseOfBeforeSources(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 60, Retention: KeepPositive, PositiveFraction: 0.5, PositiveShare: 0.4, Seed: 5})
+	random, hash := rollout.Stream(5, "test", 0), fnv.New64a()
+	for range 300 {
+		mustInsert(t, table, someGroup(random, 1+random.IntN(3), 0))
+		if table.present() < 12 {
+			continue
+		}
+		for _, id := range drawnIDs(mustSample(t, table, rollout.Request{Size: 10, Fresh: random.IntN(2)})) {
+			hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(id)))
+		}
+	}
+	if got, want := hash.Sum64(), uint64(0x8ba54ae98b40cdd1); got != want {
+		t.Errorf("the draws have hash %#x, want %#x", got, want)
+	}
+}
