@@ -241,7 +241,7 @@ func newArena() *arena { return &arena{packers: make([]packer, min(runtime.GOMAX
 // encodeRollouts encodes rollouts into an arena, with or without routed experts. The messages are valid until the arena
 // is used again.
 func encodeRollouts(a *arena, all []replay.Stored, experts bool) (list []message, err error) {
-	const alone = 64 << 10 // bytes that are not worth another goroutine
+	const alone = 512 << 10 // bytes that are not worth another goroutine
 	total := 0
 	for i := range all {
 		total += entryHeader + storedLength + int(all[i].Rollout.Bytes())

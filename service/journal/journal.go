@@ -89,8 +89,8 @@ type Options struct {
 	Interval    time.Duration // between cuts that nobody waits for: of uses, priorities, versions; 0: DefaultInterval
 	LockTimeout time.Duration // to wait for another process to close the journal; 0: DefaultLockTimeout
 
-	// NoSpace is called, by a goroutine of the journal, when a write finds the disk full, before it is tried once more: to
-	// make space. nil: nothing is done.
+	// NoSpace is called when a write finds the disk full, before it is tried once more: to make space. nil: nothing is
+	// done.
 	NoSpace func(error)
 
 	// Experts is a folder for the routed experts of rollouts, for a journal in a [Log] of others: they are some 30 times
@@ -165,15 +165,16 @@ type Journal struct {
 	committed rollout.ID    // newest of the last cut that was written
 	moved     chan struct{} // closed and replaced when committed, full or err changes
 
-	wake    chan struct{} // wakes the goroutine that cuts; holds one
+	wake    chan struct{} // wakes cutLoop; holds one
 	arrived chan struct{} // a caller began to wait for the disk; holds one
 	settle  chan struct{} // wakes the goroutine that syncs and trims; holds one
 	stop    chan struct{} // closed by Close
 	done    chan struct{} // closed when all goroutines have ended
 	queue   queue
 
-	table     atomic.Pointer[replay.Table] // changed by the goroutine that cuts
-	lastState []byte                       // the table's, of the last cut; only for the goroutine that cuts
+	cutting   sync.Mutex                   // held by the goroutine that cuts; locked before all others
+	table     atomic.Pointer[replay.Table] // changed with cutting
+	lastState []byte                       // the table's, of the last cut; guarded by cutting
 }
 
 // round is the callers that wait for one cut.
@@ -196,7 +197,7 @@ func (r *round) finish(err error) {
 type blob struct {
 	name  string
 	save  func() ([]byte, error)
-	last  []byte // only for the goroutine that cuts
+	last  []byte // guarded by cutting
 	saved bool
 }
 
@@ -229,7 +230,7 @@ func newJournal(o Options, l Log, definition []byte, t *replay.Table) *Journal {
 	}
 	j.files, _ = l.(*segments.Log)
 	j.table.Store(t)
-	j.queue.changed.L = &j.queue.mu
+	j.queue.work.L, j.queue.changed.L = &j.queue.mu, &j.queue.mu
 	return j
 }
 
@@ -256,7 +257,8 @@ func (j *Journal) writeFirst(b *batch) error {
 	return err
 }
 
-// start starts the goroutines: one cuts and encodes, one writes, and one syncs what nobody waits for and trims the log.
+// start starts the goroutines: one cuts and encodes, unless callers do, one writes what they do not, and one syncs what
+// nobody waits for and trims the log.
 func (j *Journal) start() {
 	j.counters.verified()
 	var both, last sync.WaitGroup
@@ -272,7 +274,8 @@ func (j *Journal) start() {
 }
 
 // Commit returns when everything that the table did before the call is as safe as [Options].Sync promises. After a disk
-// error it returns that error; one that wraps [ErrNoSpace] passes once the disk has space.
+// error it returns that error; one that wraps [ErrNoSpace] passes once the disk has space. With another promise than
+// Always the caller's goroutine may write for all that wait, and does not look at ctx meanwhile.
 func (j *Journal) Commit(ctx context.Context) error { return j.wait(ctx, false) }
 
 // CommitUpTo returns when all rollouts with ids up to last, which the table has given, are as safe as [Options].Sync
@@ -332,6 +335,7 @@ func (j *Journal) Rewrite(t *replay.Table) error {
 	if err != nil {
 		return err
 	}
+	signal(j.wake)
 	<-r.done
 	return r.err
 }
@@ -344,7 +348,12 @@ func (j *Journal) wait(ctx context.Context, sync bool) error {
 	if err != nil {
 		return err
 	}
-	signal(j.arrived)
+	if j.options.Sync == Always || !j.cutting.TryLock() {
+		signal(j.wake)
+		signal(j.arrived)
+	} else {
+		j.commitHere()
+	}
 	select {
 	case <-r.done:
 		return r.err
@@ -371,7 +380,6 @@ func (j *Journal) join(sync bool, rewrite *replay.Table) (*round, error) {
 	if rewrite != nil {
 		r.rewrite = rewrite
 	}
-	signal(j.wake)
 	return r, nil
 }
 
@@ -384,7 +392,7 @@ func signal(c chan struct{}) {
 }
 
 // Attach saves a small blob of others whenever it has changed: with flushes, every interval, and at the end. save is
-// called from the journal's goroutine. [Recovery].Blobs holds it by name.
+// called by one goroutine at a time. [Recovery].Blobs holds it by name.
 func (j *Journal) Attach(name string, save func() ([]byte, error)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

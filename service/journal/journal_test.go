@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -620,6 +622,94 @@ func TestAWriteWaitsBrieflyForTheLastOnesCallers(t *testing.T) {
 			t.Errorf("of a closing journal it waited %v", d)
 		}
 	})
+}
+
+// slowDisk tells of each write, with the functions that led to it, and waits until it may happen.
+type slowDisk struct {
+	disk.Files
+	writes chan string
+	pass   chan struct{}
+}
+
+type slowFile struct {
+	disk.File
+	of *slowDisk
+}
+
+func (d *slowDisk) Open(path string, flags int) (disk.File, error) {
+	f, err := d.Files.Open(path, flags)
+	return slowFile{f, d}, err
+}
+
+func (f slowFile) WriteAt(b []byte, at int64) (int, error) {
+	if f.of.writes != nil {
+		f.of.writes <- string(debug.Stack())
+		<-f.of.pass
+	}
+	return f.File.WriteAt(b, at)
+}
+
+// With interval a commit that nothing is written for is written by its caller. One that comes meanwhile is cut, and
+// written with all others that come before the disk is free. With always one goroutine writes for all.
+func TestACallerWritesForThoseThatWait(t *testing.T) {
+	for _, mode := range []Sync{Interval, Off, Always} {
+		o, kind := in(t), replay.Options{Capacity: 64}
+		d := &slowDisk{Files: o.Disk}
+		o.Disk, o.Sync = d, mode
+		table, random := newTable(t, kind), rollout.Stream(1, "callers", 0)
+		j := create(t, o, table)
+		d.writes, d.pass = make(chan string), make(chan struct{})
+		var wg sync.WaitGroup
+		commit := func() {
+			_, err := table.Insert(ctx, aGroup(random, 2, 8, 0))
+			must(t, err)
+			wg.Go(func() {
+				if err := j.Commit(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		commit()
+		if by, stack := "commitHere", <-d.writes; strings.Contains(stack, by) != (mode != Always) {
+			t.Errorf("%s: the write is by %s", mode, stack)
+		}
+		for n := range 3 {
+			commit()
+			tests.Until(t, "it is queued", func() bool {
+				j.queue.mu.Lock()
+				defer j.queue.mu.Unlock()
+				return len(j.queue.batches) == n+1
+			})
+		}
+		d.pass <- struct{}{}
+		writes := 1
+		ended := make(chan struct{})
+		go func() { wg.Wait(); close(ended) }()
+		for over := false; !over; {
+			select {
+			case stack := <-d.writes:
+				if writes++; strings.Contains(stack, "commitHere") {
+					t.Errorf("%s: what was queued is written by %s", mode, stack)
+				}
+				d.pass <- struct{}{}
+			case <-ended:
+				over = true
+			}
+		}
+		if writes > 4 || j.Stats().Rollouts < 8 {
+			t.Errorf("%s: %d writes of %d rollouts", mode, writes, j.Stats().Rollouts)
+		}
+		go func() {
+			for range d.writes {
+				d.pass <- struct{}{}
+			}
+		}()
+		must(t, j.Close())
+		close(d.writes)
+		o.Disk = d.Files
+		_, again, _ := reopenAndClose(t, o, kind)
+		sameTables(t, table, again)
+	}
 }
 
 // Batches queued behind a rewrite are written too.

@@ -104,14 +104,38 @@ const queueBytes = 64 << 20
 // itself notes what changes, so that only what was cut already is held.
 type queue struct {
 	mu      sync.Mutex
-	changed sync.Cond
+	work    sync.Cond // wakes the goroutine that writes
+	changed sync.Cond // wakes the others
 	batches []*batch
 	bytes   int64
-	writing bool      // the batches taken last
+	writing bool      // somebody writes
 	held    bool      // for lack of space
 	retry   time.Time // not before, while held
 	ended   bool      // no more will come
 	broken  bool      // no more will be written
+}
+
+// begin reports whether the caller may write a batch at once, as nothing is queued or written. If so [queue.done] must
+// follow.
+func (q *queue) begin() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.batches) > 0 || q.writing || q.broken || q.ended {
+		return false
+	}
+	q.writing = true
+	return true
+}
+
+// done ends the writing of what was taken, or of what [queue.begin] allowed.
+func (q *queue) done() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.writing = false
+	q.changed.Broadcast()
+	if len(q.batches) > 0 || q.ended {
+		q.work.Signal()
+	}
 }
 
 // push adds a batch once there is room, or at once while batches are held: then it is held too. It reports whether the
@@ -127,21 +151,17 @@ func (q *queue) push(b *batch) (ok, held bool) {
 	}
 	q.batches = append(q.batches, b)
 	q.bytes += b.memory()
-	q.changed.Broadcast()
+	q.work.Signal()
 	return true, q.held
 }
 
-// take takes all batches. With wait it first ends the writing of those taken before, waits for one that is not held,
-// and returns none only after the end.
+// take takes all batches, which the caller writes. With wait it waits for one that is not held, and until nobody else
+// writes; it returns none only after the end.
 func (q *queue) take(wait bool) []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if wait {
-		q.writing = false
-		q.changed.Broadcast()
-	}
-	for wait && (len(q.batches) == 0 || q.held) && !q.ended {
-		q.changed.Wait()
+	for wait && (q.writing || (len(q.batches) == 0 || q.held) && !q.ended) {
+		q.work.Wait()
 	}
 	all := q.batches
 	q.batches, q.bytes, q.held, q.writing = nil, 0, false, true
@@ -178,7 +198,7 @@ func (q *queue) again() bool {
 		return false
 	}
 	q.held = false
-	q.changed.Broadcast()
+	q.work.Signal()
 	for !q.held && !q.broken && (len(q.batches) > 0 || q.writing) {
 		q.changed.Wait()
 	}
@@ -196,6 +216,7 @@ func (q *queue) set(flag *bool) {
 	defer q.mu.Unlock()
 	*flag = true
 	q.changed.Broadcast()
+	q.work.Signal()
 }
 
 // cutLoop cuts the table when callers wait, or when an interval is over, and queues the cut.
@@ -212,45 +233,77 @@ func (j *Journal) cutLoop() {
 		case <-j.stop:
 			last = true
 		}
-		j.mu.Lock()
-		r := j.waiting
-		j.waiting = nil
-		j.mu.Unlock()
-		if r == nil && !last && !timed {
-			continue
+		j.cutting.Lock()
+		b := j.cutRound(timed, last)
+		if b != nil {
+			j.enqueue(b)
 		}
-		if r != nil && r.rewrite != nil {
-			j.table.Store(r.rewrite)
-			r.rewrite.JournalView().Track()
-		}
-		if !last && !j.queue.again() {
-			r.finish(j.Full())
-			continue
-		}
-		var b *batch
-		err := j.recovered("cutting the table", func() (err error) {
-			if b, err = j.cut(r); err == nil && (timed || last || b.sync) {
-				err = j.saveBlobs(b)
-			}
-			return err
-		})
-		if err != nil {
-			j.fail(err)
-			r.finish(err)
+		j.cutting.Unlock()
+		if last || j.Err() != nil {
 			return
 		}
-		b.sync, b.timed = b.sync || last, timed
-		ok, held := j.queue.push(b)
-		if !ok {
-			r.finish(j.Err())
-			return
+	}
+}
+
+// commitHere cuts and writes for the callers that wait, in the goroutine of one of them, which holds cutting: that saves
+// waking two others and waiting for them. What is being written is not waited for.
+func (j *Journal) commitHere() {
+	b := j.cutRound(false, false)
+	write := b != nil && j.queue.begin()
+	if b != nil && !write {
+		j.enqueue(b)
+	}
+	j.cutting.Unlock()
+	if write {
+		j.writeBatches([]*batch{b})
+	}
+}
+
+// cutRound takes and encodes a cut for the callers that wait. It returns nil if there are none and no cut is due, and
+// after an error, which the callers have then. It holds cutting.
+func (j *Journal) cutRound(timed, last bool) (b *batch) {
+	j.mu.Lock()
+	r, err := j.waiting, j.err
+	j.waiting = nil
+	j.mu.Unlock()
+	if err != nil { // what an earlier cut had is not in the log
+		r.finish(err)
+		return nil
+	}
+	if r == nil && !last && !timed {
+		return nil
+	}
+	if r != nil && r.rewrite != nil {
+		j.table.Store(r.rewrite)
+		r.rewrite.JournalView().Track()
+	}
+	if !last && !j.queue.again() {
+		r.finish(j.Full())
+		return nil
+	}
+	err = j.recovered("cutting the table", func() (err error) {
+		if b, err = j.cut(r); err == nil && (timed || last || b.sync) {
+			err = j.saveBlobs(b)
 		}
-		if held { // the disk became full while this was cut
-			refuse([]*batch{b}, j.Full())
-		}
-		if last {
-			return
-		}
+		return err
+	})
+	if err != nil {
+		j.fail(err)
+		r.finish(err)
+		return nil
+	}
+	b.sync, b.timed = b.sync || last, timed
+	return b
+}
+
+// enqueue queues a cut for the goroutine that writes. It holds cutting.
+func (j *Journal) enqueue(b *batch) {
+	ok, held := j.queue.push(b)
+	switch {
+	case !ok:
+		b.round.finish(j.Err())
+	case held: // the disk became full while this was cut
+		refuse([]*batch{b}, j.Full())
 	}
 }
 
@@ -377,38 +430,45 @@ func (j *Journal) writeLoop() {
 			j.gather(waiters, min(took/2, maxGathering))
 			batches = append(batches, j.queue.take(false)...)
 		}
-		began := time.Now()
-		wrote := false
-		err := j.recovered("writing", func() (err error) {
+		waiters, took = j.writeBatches(batches)
+	}
+}
+
+// writeBatches writes what was taken from the queue, or what it allowed to write at once, and wakes the callers that
+// wait for it. It returns how many waited then, and how long the write took.
+func (j *Journal) writeBatches(batches []*batch) (waiters int64, took time.Duration) {
+	defer j.queue.done()
+	began := time.Now()
+	wrote := false
+	err := j.recovered("writing", func() (err error) {
+		wrote, err = j.write(batches)
+		if errors.Is(err, ErrNoSpace) && j.options.NoSpace != nil {
+			j.options.NoSpace(err)
 			wrote, err = j.write(batches)
-			if errors.Is(err, ErrNoSpace) && j.options.NoSpace != nil {
-				j.options.NoSpace(err)
-				wrote, err = j.write(batches)
-			}
-			return err
-		})
-		if errors.Is(err, ErrNoSpace) {
-			j.setFull(err)
-			if held := j.queue.hold(batches, max(9*time.Since(began), minPause)); held != nil {
-				refuse(held, err)
-				continue
-			}
 		}
-		if wrote && err == nil {
-			j.counters.add(batches, time.Since(began))
-		}
-		if err == nil {
-			j.setFull(nil)
-			j.noteCommitted(batches[len(batches)-1])
-		}
-		waiters, took = j.counters.waiting.Load(), time.Since(began)
-		j.answerCallers(batches, err)
-		if err != nil {
-			j.queue.fail()
-			j.answerCallers(j.queue.take(false), err)
-			return
+		return err
+	})
+	if errors.Is(err, ErrNoSpace) {
+		j.setFull(err)
+		if held := j.queue.hold(batches, max(9*time.Since(began), minPause)); held != nil {
+			refuse(held, err)
+			return 0, 0
 		}
 	}
+	if wrote && err == nil {
+		j.counters.add(batches, time.Since(began))
+	}
+	if err == nil {
+		j.setFull(nil)
+		j.noteCommitted(batches[len(batches)-1])
+	}
+	waiters, took = j.counters.waiting.Load(), time.Since(began)
+	j.answerCallers(batches, err)
+	if err != nil {
+		j.queue.fail()
+		j.answerCallers(j.queue.take(false), err)
+	}
+	return waiters, took
 }
 
 // minPause is how long a full disk is left alone at least.
