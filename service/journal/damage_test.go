@@ -53,7 +53,7 @@ func sample(t testing.TB, kind replay.Options, groups int, slack int64) (o Optio
 	ever map[rollout.ID]replay.Stored) {
 	t.Helper()
 	o = in(t)
-	o.Sync, o.segment, o.slack = Always, 1500, slack
+	o.Sync, o.segment, o.slack, o.page = Always, 1500, slack, 16
 	u := newUser(t, kind, 5)
 	j := create(t, o, u.table)
 	ever = make(map[rollout.ID]replay.Stored)

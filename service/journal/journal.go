@@ -35,6 +35,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -103,6 +104,7 @@ type Options struct {
 
 	slack   int64 // of the log, for tests; 0: slackBytes
 	segment int64 // of a full segment, for tests; 0: segments.FullBytes
+	page    int64 // of memory, for tests; 0: the machine's
 }
 
 func (o Options) withDefaults() Options {
@@ -110,6 +112,7 @@ func (o Options) withDefaults() Options {
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
 	o.LockTimeout = cmp.Or(o.LockTimeout, DefaultLockTimeout)
 	o.slack, o.segment = cmp.Or(o.slack, slackBytes), cmp.Or(o.segment, segments.FullBytes)
+	o.page = cmp.Or(o.page, int64(os.Getpagesize()))
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -120,7 +123,8 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) segments() segments.Options {
-	return segments.Options{Disk: o.Disk, Logger: o.Logger, LockTimeout: o.LockTimeout, FullBytes: o.segment}
+	return segments.Options{Disk: o.Disk, Logger: o.Logger, LockTimeout: o.LockTimeout, FullBytes: o.segment,
+		PageBytes: o.page}
 }
 
 // in returns the options of a journal in a log that others hold.

@@ -108,7 +108,7 @@ func newPower(t *testing.T, mode Sync, seed uint64) *power {
 	p := &power{user: newUser(t, all[random.IntN(len(all))], seed), Simulated: d, outcomes: make(map[string]int)}
 	p.random = random
 	p.options = Options{Path: "/data/j", Sync: mode, Interval: time.Second, Disk: p, slack: 2 << 10 << random.IntN(5),
-		segment: 1 << 10 << random.IntN(5)}
+		segment: 1 << 10 << random.IntN(5), page: 1 << random.IntN(13)}
 	return p
 }
 

@@ -90,6 +90,7 @@ type Options struct {
 	Logger      *slog.Logger
 	LockTimeout time.Duration // to wait for another process to close the log
 	FullBytes   int64         // of a segment
+	PageBytes   int64         // of the machine's memory
 }
 
 // Log is a log. One goroutine appends and trims; Sync, Size and scrubs may go on beside it.
@@ -414,16 +415,21 @@ func frameSum(frame []byte) uint32 {
 	return crc32.Update(crc32.Checksum(frame[:4], table), table, frame[8:])
 }
 
-// put writes at the end of the last segment.
+// put writes at the end of the last segment. In a file that is written over it writes whole pages: the machine would
+// read the rest of one that it does not have in memory.
 func (l *Log) put(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
 	s := &l.segments[len(l.segments)-1]
+	end := s.bytes + int64(len(b))
+	if rest := min(-end&(l.PageBytes-1), l.room-end); rest > 0 {
+		b = append(b, make([]byte, rest)...)
+	}
 	if _, err := l.file.WriteAt(b, s.bytes); err != nil {
 		return err
 	}
-	s.bytes += int64(len(b))
+	s.bytes = end
 	return nil
 }
 

@@ -22,7 +22,7 @@ func must(t *testing.T, err error) {
 }
 
 func options(d disk.Files, full int64) Options {
-	return Options{Disk: d, Logger: slog.New(slog.DiscardHandler), FullBytes: full}
+	return Options{Disk: d, Logger: slog.New(slog.DiscardHandler), FullBytes: full, PageBytes: 16}
 }
 
 // create returns a log in its place with n messages of some bytes.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -180,6 +181,55 @@ func TestASegmentWhoseNewNameIsLostIsNotNeeded(t *testing.T) {
 		must(t, l.Resume())
 		must(t, l.Sync())
 		must(t, l.Close())
+	}
+}
+
+// pagedDisk checks that what is written within a file covers whole pages, or ends with the file.
+type pagedDisk struct {
+	*disktest.Simulated
+	t      *testing.T
+	within int
+}
+
+type pagedFile struct {
+	disk.File
+	of *pagedDisk
+}
+
+func (d *pagedDisk) Open(path string, flags int) (disk.File, error) {
+	f, err := d.Simulated.Open(path, flags)
+	return pagedFile{f, d}, err
+}
+
+func (f pagedFile) WriteAt(b []byte, at int64) (int, error) {
+	size, err := f.Size()
+	must(f.of.t, err)
+	if end := at + int64(len(b)); end < size {
+		if f.of.within++; end%64 != 0 {
+			f.of.t.Errorf("%d bytes are written at %d of %d", len(b), at, size)
+		}
+	}
+	return f.File.WriteAt(b, at)
+}
+
+// A page of a file that is written over is never read, as all of it is written.
+func TestWholePagesAreWrittenOver(t *testing.T) {
+	d := &pagedDisk{Simulated: new(disktest.Simulated), t: t}
+	must(t, d.MakeFolder("/data"))
+	o := options(d, 1000)
+	o.PageBytes = 64
+	l, err := Create("/data/log", o)
+	must(t, err)
+	add(t, l, 40, true)
+	must(t, l.MoveInPlace(nil))
+	for range 20 {
+		must(t, l.Trim(l.last-5))
+		must(t, l.Sync())
+		add(t, l, 10, true)
+	}
+	must(t, l.Close())
+	if d.within < 50 {
+		t.Errorf("%d writes were over another segment", d.within)
 	}
 }
 
