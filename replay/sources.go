@@ -360,6 +360,12 @@ func (s *shard) weighUsed(slot int32) {
 	}
 }
 
+// exhausted reports whether the uses and the draws on lease of a rollout have reached max_uses.
+func (s *shard) exhausted(slot int32) bool {
+	it := &s.items[slot]
+	return s.maxUses > 0 && it.Uses+it.Leased >= s.maxUses
+}
+
 // weighOut has the sources forget a unit that left or is exhausted.
 func (s *shard) weighOut(first int32) {
 	for _, p := range s.suppliers {
@@ -385,8 +391,10 @@ type members struct {
 	readsAges, readsUses bool
 
 	// Of the batch being drawn.
-	held  []int32
-	given map[string]int // draws of a prompt, where PerPrompt bounds them
+	held    []int32
+	weights []float64 // of those held
+	zeros   []float64
+	given   map[string]int // draws of a prompt, where PerPrompt bounds them
 }
 
 func newMembers(s *shard, p *supplier) *members {
@@ -453,7 +461,7 @@ func (m *members) weightOf(slot int32) float64 {
 	if !s.holds(slot) || !s.units.isFirst(&s.store, slot) {
 		return 0
 	}
-	if it := &s.items[slot]; s.maxUses > 0 && it.Uses+it.Leased >= s.maxUses {
+	if s.exhausted(slot) {
 		return 0
 	}
 	if m.where != nil && !m.row.unitHolds(m.where, slot) {
@@ -495,9 +503,25 @@ func (m *members) size() int { return m.count }
 // holdForBatch makes a unit undrawable until the batch ends.
 func (m *members) holdForBatch(slot int32) {
 	if int(slot) < m.tree.Len() && m.tree.At(int(slot)) > 0 {
+		m.held, m.weights = append(m.held, slot), append(m.weights, m.tree.At(int(slot)))
 		m.set(slot, 0)
-		m.held = append(m.held, slot)
 	}
+}
+
+// holdPrompt holds all units of a prompt.
+func (m *members) holdPrompt(prompt string) {
+	index, before := m.shard.prompts, len(m.held)
+	for slot := index.first(prompt); slot != none; slot = index.after(slot, prompt) {
+		if w := m.tree.At(int(slot)); w > 0 {
+			m.held, m.weights = append(m.held, slot), append(m.weights, w)
+		}
+	}
+	mates := m.held[before:]
+	m.count -= len(mates)
+	for len(m.zeros) < len(mates) {
+		m.zeros = append(m.zeros, 0)
+	}
+	m.tree.SetEach(mates, m.zeros)
 }
 
 func (m *members) draw(random *rand.Rand) (int32, float64) {
@@ -510,18 +534,21 @@ func (m *members) draw(random *rand.Rand) (int32, float64) {
 	}
 	prompt := m.shard.rollouts[slot].PromptID
 	if m.given[prompt]++; m.given[prompt] >= m.PerPrompt {
-		index := m.shard.prompts
-		for other := index.first(prompt); other != none; other = index.after(other, prompt) {
-			m.holdForBatch(other)
-		}
+		m.holdPrompt(prompt)
 	}
 	return slot, probability
 }
 
+// end gives the held units their weights back, but those that their draws have exhausted.
 func (m *members) end() {
-	for _, slot := range m.held {
-		m.weigh(slot)
+	for i, slot := range m.held {
+		if m.shard.exhausted(slot) {
+			m.weights[i] = 0
+		} else {
+			m.count++
+		}
 	}
-	m.held = m.held[:0]
+	m.tree.SetEach(m.held, m.weights)
+	m.held, m.weights = m.held[:0], m.weights[:0]
 	clear(m.given)
 }

@@ -249,7 +249,9 @@ func TestASourceThatCannotWorkIsRefusedByItsKeys(t *testing.T) {
 		`sources[0].share: "": want a share or a count, or a source before`:  with(func(s *Source) { s.Share = "" }),
 		`sources[0].share: 0.5: want none with count 3: give one of them`:    with(func(s *Source) { s.Count = 3 }),
 		`sources[0].count: -1: want 0 (share decides) to`:                    with(func(s *Source) { s.Count = -1 }),
-		`sources[0].where: rewrad > 0: want a condition: "rewrad`:            with(func(s *Source) { s.Where = "rewrad > 0" }),
+		`sources[0].where: rewrad > 0: want a condition: "rewrad`: with(func(s *Source) {
+			s.Where = "rewrad > 0"
+		}),
 		`sources[0].where: reward: want a condition: "reward": reward is a`:  with(func(s *Source) { s.Where = "reward" }),
 		`sources[0].weight: age > 1: want a number: "age > 1": age > 1 is t`: with(func(s *Source) { s.Weight = "age > 1" }),
 		`sources[0].weight: reward: want none with pool fresh`: with(func(s *Source) {
@@ -324,5 +326,47 @@ func TestDrawsOfPositiveShareAndFreshAreThoseOfBeforeSources(t *testing.T) {
 	}
 	if got, want := hash.Sum64(), uint64(0x8ba54ae98b40cdd1); got != want {
 		t.Errorf("the draws have hash %#x, want %#x", got, want)
+	}
+}
+
+func BenchmarkSources(b *testing.B) {
+	for _, n := range []int{50_000, 1_000_000} {
+		var baseline float64
+		for _, c := range []struct {
+			name    string
+			sources []Source
+		}{
+			{"baseline=plain", nil},
+			{"where", []Source{{Name: "a", Share: "1", Where: "reward >= 1"}}},
+			{"weight", []Source{{Name: "a", Share: "1", Weight: "abs(advantage) + 0.1"}}},
+			{"uses", []Source{{Name: "a", Share: "1", Where: "uses < 1000"}}},
+			{"per_prompt=1", []Source{{Name: "a", Share: "1", PerPrompt: 1}}},
+			{"three", []Source{{Name: "a", Share: "0.5 - version / 400", Where: "reward >= 1", PerPrompt: 2, Backfill: "b"},
+				{Name: "b", Share: "0.3", Weight: "abs(advantage)"}}},
+			{"age,each=version", []Source{{Name: "a", Share: "1", Where: "age < 1000000"}}},
+		} {
+			table := mustNew(b, Options{Capacity: n, Seed: 1, Sources: c.sources})
+			for i, g := range groupsOf(n/benchGroup, 12, 4, rollout.Stream(1, "bench", 0)) {
+				for _, r := range g.Rollouts {
+					r.PromptID = fmt.Sprint("prompt ", i)
+				}
+				mustInsert(b, table, g)
+			}
+			b.Run(fmt.Sprintf("rollouts=%d/%s", n, c.name), func(b *testing.B) {
+				b.ReportAllocs()
+				mustSample(b, table, rollout.Request{Size: benchBatch}) // weighs all
+				for b.Loop() {
+					if strings.HasSuffix(c.name, "each=version") {
+						if err := table.Advance(ctx, table.Version()+1); err != nil {
+							b.Fatal(err)
+						}
+					}
+					mustSample(b, table, rollout.Request{Size: benchBatch})
+				}
+				if ns := perRollout(b, benchBatch, baseline); baseline == 0 {
+					baseline = ns
+				}
+			})
+		}
 	}
 }

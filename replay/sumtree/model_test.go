@@ -110,6 +110,16 @@ func operate(t *testing.T, r *rand.Rand, tree *Tree, m *model, unit *int) {
 	t.Helper()
 	weight := func() float64 { return math.Ldexp(float64(r.IntN(50))*float64(min(r.IntN(3), 1)), *unit) }
 	switch op := r.IntN(100); {
+	case op < 10 && len(*m) > 0:
+		var units []int32
+		var weights []float64
+		for range r.IntN(20) { // runs and repeats among them
+			for i, left := r.IntN(len(*m)), r.IntN(20); left >= 0 && i < len(*m); i, left = i+1, left-1 {
+				(*m)[i] = weight()
+				units, weights = append(units, int32(i)), append(weights, (*m)[i])
+			}
+		}
+		tree.SetEach(units, weights)
 	case op < 50 && len(*m) > 0:
 		i, w := r.IntN(len(*m)), weight()
 		tree.Set(i, w)

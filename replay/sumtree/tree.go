@@ -1,11 +1,15 @@
 package sumtree
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Tree holds the weights of units and, above them, their sums. The zero value is empty and ready.
 type Tree struct {
 	levels
 	total float64
+	nodes []int32 // scratch of SetEach
 }
 
 // New returns a tree of n units of weight 0.
@@ -51,6 +55,36 @@ func (t *Tree) Set(i int, w float64) {
 		j /= width
 	}
 	t.total = v
+}
+
+// SetEach is Set of each unit, which are at most as many as the weights. Sums that units share are recomputed once,
+// level by level, so that units next to one another cost little more than one of them, and the waits for memory
+// overlap.
+func (t *Tree) SetEach(units []int32, weights []float64) {
+	t.nodes = t.nodes[:0]
+	for k, i := range units {
+		t.mustHave(int(i))
+		if !validWeight(weights[k]) {
+			badValue(int(i), "weight", weights[k])
+		}
+		t.at[0][i] = math.Abs(weights[k]) // -0 becomes 0
+		if node := i / width; len(t.nodes) == 0 || t.nodes[len(t.nodes)-1] != node {
+			t.nodes = append(t.nodes, node)
+		}
+	}
+	slices.Sort(t.nodes)
+	for k := 0; k < t.depth; k++ {
+		t.nodes = slices.Compact(t.nodes)
+		for j, node := range t.nodes {
+			sum := nodeOf(t.at[k], int(node)*width).sum()
+			if k+1 == t.depth {
+				t.total = sum
+				break
+			}
+			t.at[k+1][node] = sum
+			t.nodes[j] = node / width
+		}
+	}
 }
 
 // Refill lets weights rewrite the weights of all units in place, then recomputes every sum, in O(N) and
