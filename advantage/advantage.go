@@ -58,18 +58,22 @@ func (k Kind) UsesBatch() bool { return k == Batch || k == GroupBatch }
 // OfGroup writes the group-relative advantages of one group's rewards to dst, which may be rewards itself. It returns
 // the moments of the rewards. If all rewards are equal, the advantages are 0. It panics if the lengths differ or the
 // kind is not group-relative.
-func OfGroup(dst, rewards []float32, kind Kind) Moments {
+func OfGroup(dst, rewards []float32, kind Kind) Moments { return Among(dst, rewards, rewards, kind) }
+
+// Among is [OfGroup] of rewards that are some of a larger set, with which it compares them: dst gets the advantage of
+// each of rewards, and all the moments are of compared. dst may be rewards or compared.
+func Among(dst, rewards, compared []float32, kind Kind) Moments {
 	checkLength(dst, rewards)
 	if !kind.GroupRelative() {
 		panic(fmt.Sprintf("advantage: kind %q is not group-relative", string(kind)))
 	}
-	m := MomentsOf(rewards)
+	m := MomentsOf(compared)
 	scale := 1.0
 	switch kind {
 	case Group:
 		scale = 1 / math.Sqrt(m.Var+Epsilon)
 	case LeaveOneOut: // r - (sum - r)/(n - 1) = n/(n - 1) (r - mean)
-		n := float64(len(rewards))
+		n := float64(len(compared))
 		scale = n / (n - 1)
 	}
 	m.standardize(dst, rewards, scale)

@@ -53,6 +53,19 @@ func TestGroupAdvantagesMatchNumbersWorkedByHand(t *testing.T) {
 	}
 }
 
+func TestRewardsAreComparedWithALargerSet(t *testing.T) {
+	all := []float32{1, 0, 0, 0}
+	for kind, want := range map[Kind][]float64{Group: {-0.5773503, 1.7320508}, NoStd: {-0.25, 0.75},
+		LeaveOneOut: {-1.0 / 3, 1}} {
+		dst := []float32{0, 1}
+		m := Among(dst, dst, all, kind)
+		near(t, dst, want...)
+		if m.Mean != 0.25 {
+			t.Errorf("the mean is %v, want that of the larger set", m.Mean)
+		}
+	}
+}
+
 func TestEqualRewardsGiveNoAdvantageAndAreReported(t *testing.T) {
 	// 0.1 is not a binary fraction: a variance of rounded sums would not vanish.
 	for _, rewards := range [][]float32{{1}, {0.1, 0.1, 0.1}, {0, 0}} {

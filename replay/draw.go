@@ -232,6 +232,9 @@ func (s *shard) draw(req request) *rollout.Batch {
 		}
 		s.fill(&batch.Draws[i], it, s.rollouts[slot])
 	}
+	if s.options.DrawAdvantage != AdvantageStored {
+		s.regroup(batch)
+	}
 	if s.prioritized != nil && req.Size > 0 {
 		batch.LogWeightScale = s.prioritized.importance(batch.Draws, s.version)
 	}

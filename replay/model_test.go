@@ -624,6 +624,9 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 		}
 	}
 	m.drawn += uint64(len(b.Draws))
+	if problem := m.checkAdvantages(b); problem != "" {
+		return problem
+	}
 	m.leases = append(m.leases, &modelLease{b, drawn, fresh})
 	if problem := turns.check(b, drawn); problem != "" {
 		return problem
@@ -644,8 +647,10 @@ func (m *model) checkDraw(d rollout.Draw, u *modelUnit, k int, fresh bool, chanc
 	case d.Rollout.PromptID != it.r.PromptID || d.Rollout.Reward != it.r.Reward ||
 		len(d.Rollout.Tokens) != len(it.r.Tokens):
 		return "a draw carries another rollout"
-	case d.Group != uint64(u.group) || d.Advantage != it.advantage || d.GroupMean != it.mean || d.GroupStd != it.std:
-		return "a draw's group or advantage is wrong"
+	case m.o.DrawAdvantage == AdvantageStored && d.Advantage != it.advantage:
+		return "a draw's advantage is not the stored one"
+	case d.Group != uint64(u.group) || d.GroupMean != it.mean || d.GroupStd != it.std:
+		return "a draw's group is wrong"
 	case int(d.Uses) != u.uses || d.Staleness != int32(m.version-it.r.Version()) || d.Staleness < 0:
 		return "a draw's uses or staleness is wrong"
 	case m.o.MaxStaleness > 0 && int(d.Staleness) > m.o.MaxStaleness:
@@ -1137,7 +1142,7 @@ func (m *model) followPrompts(b *rollout.Batch, req rollout.Request, c choice) s
 	}
 	m.drawn += uint64(len(b.Draws))
 	m.leases = append(m.leases, &modelLease{b, drawn, make([]bool, len(drawn))})
-	return ""
+	return m.checkAdvantages(b)
 }
 
 // tick lets every lease expire.
@@ -1291,6 +1296,10 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 24, Shards: 2, Retention: KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 1, MaxUses: 3,
 			PositiveShare: 0.5, MaxStaleness: 6},
 		{Capacity: 24, Sources: someSources()},
+		{Capacity: 24, DrawAdvantage: AdvantageRegrouped, Shards: 2, MaxUses: 3},
+		{Capacity: 24, DrawAdvantage: AdvantageBaseline, Retention: KeepPositive, PositiveFraction: 0.5,
+			Advantage: advantage.LeaveOneOut},
+		{Capacity: 18, DrawAdvantage: AdvantageRegrouped, Unit: UnitGroup, GroupSize: 3, Advantage: "no_std"},
 		{Capacity: 24, Shards: 2, Sources: slices.Concat(someSources()[:1], someSources()[3:]), MaxUses: 2, MaxStaleness: 6},
 		{Capacity: 20, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 3,
 			Sources: slices.Concat([]Source{{Name: "kept", Pool: PoolReserved, Share: "0.3", Backfill: "spare"}},
@@ -1306,6 +1315,9 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 			o.Sampler = kind
 			if kind.Consumes() {
 				o.MaxUses, o.Retention, o.PositiveFraction, o.PositivesPerPrompt = 0, "", 0, 0
+				if o.DrawAdvantage == AdvantageBaseline {
+					o.DrawAdvantage = AdvantageRegrouped
+				}
 			}
 			if kind.Consumes() || kind == Prioritized {
 				o.PositiveShare, o.Sources = 0, nil

@@ -94,6 +94,9 @@ type Options struct {
 	Shards int `json:"shards,omitempty" default:"1" range:"[1, 65536]"`
 	// how advantages are taken at insertion
 	Advantage advantage.Kind `json:"advantage,omitempty" default:"group"`
+	// what advantages of draws compare a reward with: the group at insertion, the draws of its prompt in the batch, or
+	// the rollouts of its prompt that the shard holds; the latter two need a group-relative advantage
+	DrawAdvantage DrawAdvantage `json:"draw_advantage,omitempty" default:"stored"`
 	// token ids are below
 	Vocab int `json:"vocab,omitempty" default:"not checked" range:"[0, 2147483647]"`
 	// of one rollout, prompt included
@@ -409,6 +412,13 @@ func (o Options) Validate() error {
 	check("capacity shards", o.MinSize <= share, "min_size", o.MinSize, "0 to %d, the capacity of a shard", share)
 	check("sampler unit", !o.PromptIndex || !o.Sampler.Consumes() && o.Unit != UnitGroup, "prompt_index", o.PromptIndex,
 		"false with unit group and with samplers lifo and fifo, which decide themselves what is drawn together")
+	check("advantage", o.DrawAdvantage == AdvantageStored || o.Advantage.GroupRelative(), "draw_advantage",
+		o.DrawAdvantage, "stored with advantage %s, which is taken at each use", o.Advantage)
+	check("unit", o.DrawAdvantage == AdvantageStored || o.Unit != UnitStep, "draw_advantage", o.DrawAdvantage,
+		"stored with unit step, whose steps have the advantage of their rollout")
+	check("unit sampler", o.DrawAdvantage != AdvantageBaseline || !o.Sampler.Consumes() && o.Unit != UnitGroup,
+		"draw_advantage", o.DrawAdvantage, "stored or regroup with unit group and with samplers lifo and fifo, which have "+
+			"no index by prompt")
 	check("retention", o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with "+
 		"retention %s, which keeps rollouts by their own reward", o.Retention)
 	check("capacity shards", o.GroupSize <= share, "group_size", o.GroupSize,
@@ -478,6 +488,9 @@ func (o *Options) BetaAt(v rollout.Version) float64 {
 // changes what the same operations do. Lease time, vocabulary, token limit and the index by prompt may differ.
 func (o Options) identity() string {
 	o.LeaseSeconds, o.Vocab, o.MaxTokens, o.PromptIndex = 0, 0, 0, false
+	if o.DrawAdvantage == AdvantageStored {
+		o.DrawAdvantage = "" // as in snapshots and journals of before there were others
+	}
 	if o.StepReturns == 0 {
 		o.StepDiscount = 0
 	}
@@ -505,7 +518,10 @@ func sameIdentity(saved string, table Options) error {
 // DrawRule returns how a batch of the table is divided over tables that are parts of one.
 func (o Options) DrawRule() parted.Rule {
 	o = o.WithDefaults()
-	rule := parted.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Composed: o.composed()}
+	rule := parted.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Alone: o.composed()}
+	if o.DrawAdvantage != AdvantageStored {
+		rule.Alone = "draw_advantage"
+	}
 	if o.Unit == UnitGroup {
 		rule.Unit = o.GroupSize
 	}

@@ -43,7 +43,8 @@ type shard struct {
 	drawn                         []int32     // slots of the batch being drawn
 	asked                         []int       // units of it that each source is to draw
 	candidates                    []candidate // of the prompt being drawn from
-	mates                         []int32     // slots of the group being evicted
+	regrouping                    regrouping
+	mates                         []int32 // slots of the group being evicted
 }
 
 // A shard remembers the last acknowledged batches by request id: rememberedAlways of them, and up to remembered while

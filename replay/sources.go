@@ -106,7 +106,8 @@ func (o *Options) composed() string {
 
 // indexesPrompts reports whether shards have an index of their rollouts by prompt.
 func (o *Options) indexesPrompts() bool {
-	return o.PromptIndex || slices.ContainsFunc(o.Sources, func(s Source) bool { return s.PerPrompt > 0 })
+	return o.PromptIndex || o.DrawAdvantage == AdvantageBaseline ||
+		slices.ContainsFunc(o.Sources, func(s Source) bool { return s.PerPrompt > 0 })
 }
 
 // validateSources checks the sources, defaults filled in, by themselves and against the rest.

@@ -42,7 +42,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"target_ess": "0.8", "draws": "independent", "entry": "max", "entry_until": "report", "importance_beta": "0",
 			"prompt_index": "true", "importance_anneal": "0", "importance_norm": "table",
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
-			"lease_seconds": "3", "sources": "[map[name:old share:0.5]]",
+			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
 		}[key]
 		if !ok {
 			t.Errorf("no value for %s in this test", key)
@@ -52,6 +52,9 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"replay.retention=positive", "replay.positive_fraction=0.2", "replay.entry=max", "replay." + key + "=" + value}
 		if key == "positive_share" {
 			set = []string{"replay.retention=positive", "replay.positive_fraction=0.2", "replay.positive_share=" + value}
+		}
+		if key == "draw_advantage" {
+			set = []string{"replay.draw_advantage=" + value}
 		}
 		if key == "sources" {
 			set = []string{"replay.sources=[{name: old, share: 0.5}]"}

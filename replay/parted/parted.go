@@ -61,10 +61,9 @@ const (
 // Rule is how a table draws. replay.Options.DrawRule returns that of a table.
 type Rule struct {
 	Kind    Kind
-	Unit    int  // rollouts of a unit, at least 1
-	ByTable bool // importance weights are divided by the largest any unit could have, else by the batch's largest
-	// the option that has batches composed of sources, of which totals do not tell what they hold; "": none
-	Composed string
+	Unit    int    // rollouts of a unit, at least 1
+	ByTable bool   // importance weights are divided by the largest any unit could have, else by the batch's largest
+	Alone   string // the option by which a part's draws depend on what all others hold, which totals do not tell; "": none
 }
 
 // weighted reports whether units are drawn by weight.
@@ -93,9 +92,9 @@ func Divide(r *rand.Rand, rule Rule, totals []Totals, size, fresh int) (*Plan, e
 	case size < 1 || size%rule.Unit != 0 || fresh%rule.Unit != 0:
 		return nil, fmt.Errorf("size is %d with %d fresh: ask for whole groups of group_size %d: %w", size, fresh,
 			rule.Unit, rollout.ErrInvalid)
-	case rule.Composed != "":
-		return nil, fmt.Errorf("%s is set: draw from one part at a time, or leave it out, because nobody knows what its "+
-			"sources hold in the others: %w", rule.Composed, rollout.ErrInvalid)
+	case rule.Alone != "":
+		return nil, fmt.Errorf("%s is set: draw from one part at a time, or leave it out, because nobody knows what the "+
+			"others hold: %w", rule.Alone, rollout.ErrInvalid)
 	case fresh < 0 || fresh > size:
 		return nil, fmt.Errorf("fresh is %d: ask for 0 to size (%d) rollouts: %w", fresh, size, rollout.ErrInvalid)
 	case fresh > 0 && (rule.Kind == UnusedFirst || rule.Kind == Epoch):

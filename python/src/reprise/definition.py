@@ -28,6 +28,7 @@ Entry = Literal["own", "max"]
 Until = Literal["replay", "refresh", "report"]
 Norm = Literal["batch", "table"]
 Advantage = Literal["group", "no_std", "leave_one_out", "batch", "group_batch", "gae"]
+DrawAdvantage = Literal["stored", "regroup", "baseline"]
 Pool = Literal["table", "fresh", "reserved"]
 
 
@@ -157,6 +158,7 @@ class Definition(Options):
     importance_norm: Norm | None = None
     shards: int | None = None
     advantage: Advantage | None = None
+    draw_advantage: DrawAdvantage | None = None
     vocab: int | None = None
     max_tokens: int | None = None
     seed: int | None = None
@@ -237,6 +239,10 @@ class Keys(TypedDict, total=False):
     """Shares of the table, each sampled by its own trainer; 1 to 65536 [1]."""
     advantage: Advantage
     """How advantages are taken at insertion: group, no_std, leave_one_out, batch, group_batch or gae [group]."""
+    draw_advantage: DrawAdvantage
+    """What advantages of draws compare a reward with: the group at insertion, the draws of its prompt in the batch, or
+    the rollouts of its prompt that the shard holds; the latter two need a group-relative advantage: stored, regroup or
+    baseline [stored]."""
     vocab: int
     """Token ids are below [not checked]."""
     max_tokens: int
@@ -320,6 +326,9 @@ class Creator(Generic[Made]):
             shards: shares of the table, each sampled by its own trainer; 1 to 65536 [1]
             advantage: how advantages are taken at insertion: group, no_std, leave_one_out, batch, group_batch or
                 gae [group]
+            draw_advantage: what advantages of draws compare a reward with: the group at insertion, the draws of its
+                prompt in the batch, or the rollouts of its prompt that the shard holds; the latter two need a
+                group-relative advantage: stored, regroup or baseline [stored]
             vocab: token ids are below [not checked]
             max_tokens: of one rollout, prompt included [no limit]
             seed: of every draw [0]

@@ -219,16 +219,12 @@ def _check(definition: Mapping[str, Any], unit: int, size: int, fresh: int) -> N
     """Refuse requests that can never be divided."""
     if size % unit or fresh % unit:
         raise errors.Invalid(f"size: {size} with {fresh} fresh: want whole groups of group_size {unit}")
-    if definition.get("positive_share"):
-        raise errors.Invalid(
-            f"positive_share: {definition['positive_share']}: want 0 for draws over several parts, or draws from one "
-            "part at a time (scope own): nobody knows how many positives the others hold"
-        )
-    if definition.get("sources"):
-        raise errors.Invalid(
-            "sources: want none for draws over several parts, or draws from one part at a time (scope own): nobody "
-            "knows what they hold in the others"
-        )
+    for key in ("positive_share", "sources", "draw_advantage"):
+        if definition.get(key) not in (None, 0, "stored"):
+            raise errors.Invalid(
+                f"{key}: {definition[key]}: want none for draws over several parts, or draws from one part at a time "
+                "(scope own): nobody knows what the others hold"
+            )
     if fresh > size:
         raise errors.Invalid(f"fresh: {fresh}: want 0 to size, {size}")
     if fresh and definition["sampler"] in ("unseen", "least_used", "epoch"):
