@@ -10,7 +10,8 @@ type DrawAdvantage string
 
 // What advantages compare with.
 const (
-	AdvantageStored    DrawAdvantage = "stored"   // the group that the rollout entered with, or the advantage that it came with
+	// the group that the rollout entered with, or the advantage that it came with
+	AdvantageStored    DrawAdvantage = "stored"
 	AdvantageRegrouped DrawAdvantage = "regroup"  // the draws of its prompt in the batch, fresh and replayed
 	AdvantageBaseline  DrawAdvantage = "baseline" // the rollouts of its prompt that the shard holds at the draw
 )
