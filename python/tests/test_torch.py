@@ -514,3 +514,51 @@ def test_a_batch_of_a_service_has_the_same_loss_in_torch_as_in_go(
             close(gradient, [x for row in want["Gradient"] for x in row])
             touched |= {name for name, share in out.metrics.items() if share and name.startswith("corrected_")}
     assert len(touched) == 10, touched  # truncate, opsm, dppo, m2po and mask_token, of tokens and of rollouts
+
+
+def plain_regroup(prompts: list[int], rewards: list[float], ratios: list[float], kind: str) -> list[float]:
+    """Advantages by their definition, one rollout after another."""
+    out = []
+    for i, prompt in enumerate(prompts):
+        all_of = [k for k, other in enumerate(prompts) if other == prompt]
+        others = [k for k in all_of if k != i]
+        over = others if kind == "leave_one_out" else all_of
+        weight = sum(ratios[k] for k in over)
+        alike = len({rewards[k] for k in all_of}) == 1
+        if weight == 0 or alike:
+            out.append(0.0)
+            continue
+        mean = sum(ratios[k] * rewards[k] for k in over) / weight
+        var = sum(ratios[k] * (rewards[k] - mean) ** 2 for k in over) / weight
+        out.append((rewards[i] - mean) / (math.sqrt(var + 1e-8) if kind == "group" else 1))
+    return out
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["group", "no_std", "leave_one_out"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_regrouped_advantages_are_those_of_the_definition(kind: str, weighted: bool) -> None:
+    print("seed 7")
+    random = np.random.default_rng(7)
+    for _ in range(200):
+        n = int(random.integers(1, 12))
+        prompts = random.integers(0, 4, n).tolist()
+        rewards = random.choice([0.0, 0.1, 1.0], n).tolist()
+        ratios = random.choice([0.0, 0.5, 1.0, 3.0], n).tolist() if weighted else [1.0] * n
+        given = torch.tensor(ratios, dtype=torch.float64) if weighted else None
+        got = rt.regroup(prompts, torch.tensor(rewards, dtype=torch.float64), ratios=given, kind=kind)
+        assert got.tolist() == pytest.approx(plain_regroup(prompts, rewards, ratios, kind), abs=1e-9)
+
+
+@needs_torch
+def test_regroup_says_what_it_wants() -> None:
+    rewards = torch.tensor([0.0, 1.0])
+    for change, message in (
+        ({"kind": "batch"}, "kind: 'batch': want group, no_std or leave_one_out"),
+        ({"prompts": ["a"]}, r"rewards: shape \[2\]: want \[1\]"),
+        ({"ratios": torch.ones(3)}, r"ratios: shape \[3\]: want \[2\]"),
+        ({"ratios": torch.tensor([1.0, math.inf])}, "want finite numbers of at least 0"),
+        ({"ratios": torch.tensor([1.0, -1.0])}, "want finite numbers of at least 0"),
+    ):
+        with pytest.raises(reprise.Invalid, match=message):
+            rt.regroup(**{"prompts": ["a", "b"], "rewards": rewards, **change})

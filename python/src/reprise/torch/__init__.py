@@ -23,9 +23,12 @@ try:
 except ImportError as error:
     raise ImportError("reprise.torch needs PyTorch: pip install torch") from error
 
+from .advantages import regroup
 from .batches import inputs, restrict
 from .correction import Corrected, correct, second_moment
 from .metrics import combine
 from .objective import Objective, Output, loss
 
-__all__ = ["Corrected", "Objective", "Output", "combine", "correct", "inputs", "loss", "restrict", "second_moment"]
+__all__ = [
+    "Corrected", "Objective", "Output", "combine", "correct", "inputs", "loss", "regroup", "restrict", "second_moment",
+]  # fmt: skip
