@@ -212,7 +212,7 @@ def speed(bench: Bench, length: int) -> tuple[dict[str, dict[str, Row]], dict[st
     with ExitStack() as stack:
         for contender in bench.chosen(CONTENDERS):
             with bench.guard(contender, "start"):
-                key = f"{contender.server} {contender.settings.get('sync')} {contender.settings.get('config')}"
+                key = f"{contender.server} {[contender.settings.get(name) for name in ('sync', 'config', 'program')]}"
                 first = key not in servers or contender.server == "ray"
                 if key not in servers:
                     servers[key] = bench.server(contender, settings, stack)
