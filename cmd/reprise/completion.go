@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/reprise-rl/reprise/configs"
 	"github.com/reprise-rl/reprise/lab/study"
 	"github.com/reprise-rl/reprise/lab/task/catalog"
 )
@@ -125,6 +126,13 @@ func valuesOf(v *kong.Value) (names []string) {
 	switch v.Tag.Get("predictor") {
 	case "task":
 		return catalog.Names()
+	case "method":
+		for _, m := range configs.Methods() {
+			if m.Needs == "" {
+				names = append(names, m.Name)
+			}
+		}
+		return names
 	case "study":
 		for _, s := range study.All() {
 			names = append(names, s.Name)

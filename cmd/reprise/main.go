@@ -36,6 +36,7 @@ type commands struct {
 	Up       upCommand       `cmd:"" help:"Run the service, engines, a worker and the trainer on this machine, on the real clock."`
 	Serve    serveCommand    `cmd:"" help:"Serve tables of rollouts on the network: Arrow Flight, durable, with a dashboard."`
 	Design   designCommand   `cmd:"" help:"Work out which replay configuration to run: staleness horizon, replay ratio, workers, trainers, capacity."`
+	Methods  methodsCommand  `cmd:"" help:"List the published methods of replay that train --method runs, or show one."`
 	Study    studyCommand    `cmd:"" help:"Run a named study: many configurations and seeds, and a verdict on each claim."`
 	Report   reportCommand   `cmd:"" help:"Rewrite the report of a run, or write one page over several arms."`
 	Board    boardCommand    `cmd:"" help:"Show a folder of runs in the browser while they train: list them, look at each, compare any."`

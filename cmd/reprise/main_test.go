@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -163,7 +164,8 @@ func TestTheVersionSaysHowTheProgramWasBuilt(t *testing.T) {
 
 func TestHelpFitsATerminal(t *testing.T) {
 	for _, verb := range []string{"", "train", "up", "serve", "design", "study", "report", "board", "inspect", "play",
-		"generate", "score", "engine", "rollout", "journal", "verify", "table", "export", "import", "completion"} {
+		"generate", "score", "engine", "rollout", "journal", "verify", "table", "export", "import", "completion",
+		"methods"} {
 		narrow(t, succeeds(t, "", append(strings.Fields(verb), "--help")...))
 	}
 }
@@ -193,5 +195,29 @@ func TestTheScriptsForCompletionRunThisProgram(t *testing.T) {
 		if script := succeeds(t, "", "completion", shell); !strings.Contains(script, binary) {
 			t.Errorf("the script for %s does not run %s:\n%s", shell, binary, script)
 		}
+	}
+}
+
+func TestMethodsAreListedShownAndRun(t *testing.T) {
+	list := succeeds(t, "", "methods")
+	narrow(t, list)
+	for _, want := range []string{"\nvcrl  ", "\nrepo  ", "Not yet, and what each needs:"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("the list lacks %q", want)
+		}
+	}
+	if got := succeeds(t, "", "methods", "greso"); !strings.Contains(got, "skip: 1 - 0.5 ** streak") {
+		t.Errorf("greso is %s", got)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	succeeds(t, "", "train", "-q", "--method", "greso", "--set", "budget.updates=2", "--set", "budget.compute=0",
+		"--set", "warmup.steps=3", "--set", "pipeline.batch=96", "--set", "task.held_out=20", "--out", dir)
+	for _, c := range [][]string{
+		{"--method: grpo2: want one of advantage-replay, ", "train", "--method", "grpo2"},
+		{"--method: pods (arXiv 2504.13818) is not a configuration yet: it needs a choice of a group's rollouts",
+			"train", "--method", "pods"},
+		{"--method: greso: want none with --resume", "train", "--method", "greso", "--resume", "--out", dir},
+	} {
+		fails(t, call(t, "", c[1:]...), c[0])
 	}
 }

@@ -23,6 +23,7 @@ const minGarbage = 256 << 20
 // trainCommand trains one run, or compares a run with its no-replay baseline.
 type trainCommand struct {
 	Config  file       `short:"c" help:"YAML file; keys that it leaves out have their defaults. Without it: configs/addition.yaml, which is built in."`
+	Method  string     `predictor:"method" help:"Replay as a published method does, which reprise methods lists. It decides replay, prompts and the loss, whatever the file says of them; without a file it runs on configs/bare.yaml."`
 	Set     []string   `sep:"none" help:"Set one key by KEY=VALUE, for example replay.capacity=2048; may be repeated."`
 	Seed    *uint64    `help:"Random seed; short for --set seed=N."`
 	Out     string     `default:"runs/latest" help:"Folder of the run."`
@@ -91,6 +92,21 @@ func loadConfig(path string, assignments []string) (run.Config, error) {
 	return run.Load(path, assignments)
 }
 
+// loadMethod is loadConfig with a method laid over the file, or over configs.Bare.
+func loadMethod(path, name string, assignments []string) (run.Config, error) {
+	m, err := configs.MethodByName(name)
+	if err != nil {
+		return run.Config{}, fmt.Errorf("--method: %w", err)
+	}
+	text := configs.Bare
+	if path != "" {
+		if text, err = os.ReadFile(path); err != nil {
+			return run.Config{}, fmt.Errorf("read the configuration: %w", err)
+		}
+	}
+	return run.ParseMethod(text, m.Text, append([]string{"name=" + name}, assignments...))
+}
+
 // load reads the configuration from -c and --set, or from the folder of the run to resume.
 func (c *trainCommand) load() (run.Config, error) {
 	set := c.Set
@@ -98,7 +114,14 @@ func (c *trainCommand) load() (run.Config, error) {
 		set = append(set, fmt.Sprintf("seed=%d", *c.Seed))
 	}
 	if !c.Resume {
+		if c.Method != "" {
+			return loadMethod(string(c.Config), c.Method, set)
+		}
 		return loadConfig(string(c.Config), set)
+	}
+	if c.Method != "" {
+		return run.Config{}, fmt.Errorf("--method: %s: want none with --resume, which uses the configuration in the folder",
+			c.Method)
 	}
 	if c.Config != "" || c.Force {
 		return run.Config{}, errors.New("--resume uses the configuration in the folder: leave -c and --force out")

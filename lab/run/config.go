@@ -300,9 +300,23 @@ func Load(path string, assignments []string) (Config, error) {
 
 // Parse is Load of a file's text; an empty one changes nothing.
 func Parse(text []byte, assignments []string) (Config, error) {
+	return ParseMethod(text, nil, assignments)
+}
+
+// ParseMethod is Parse with the text of a method of replay between the file and the assignments. A method decides how
+// rollouts and prompts are replayed and what the loss is: with one, the sections replay, prompts and learner are at their
+// defaults before it, but for the optimizer and the number of prompts. nil: none.
+func ParseMethod(text, method []byte, assignments []string) (Config, error) {
 	c := Default()
 	var problems option.Problems
-	problems.Add(reader().YAML(text, &c), reader().Assign(assignments, &c))
+	problems.Add(reader().YAML(text, &c))
+	if method != nil {
+		d := Default()
+		d.Prompts.Limit, d.Learner.Adam = c.Prompts.Limit, c.Learner.Adam
+		c.Replay, c.Prompts, c.Learner = d.Replay, d.Prompts, d.Learner
+		problems.Add(reader().YAML(method, &c))
+	}
+	problems.Add(reader().Assign(assignments, &c))
 	c.check(&problems)
 	return c, problems.Err()
 }

@@ -397,7 +397,6 @@ def test_prompts_are_replayed_by_the_part_that_they_were_reported_to(create: Cal
     assert sorted(prompt.ref for prompt in got) == sorted(set(prompt.ref for prompt in got)) and len(got) == 16
 
 
-@pytest.mark.parametrize("sampler", ["fifo", "lifo"])
 def test_prompts_are_registered_and_come_by_their_difficulty(create: Callable[..., parts.Table]) -> None:
     table = create(capacity=600, prompts=reprise.Prompts(fraction=1, keep="tries == 0", score="-difficulty"))
     table.prompts_report([reprise.PromptResult(f"p{i}", 0, 0, ref=i, difficulty=i) for i in range(20)])
@@ -406,6 +405,7 @@ def test_prompts_are_registered_and_come_by_their_difficulty(create: Callable[..
         table.prompts_report([reprise.PromptResult("new", 0, 0)])
 
 
+@pytest.mark.parametrize("sampler", ["fifo", "lifo"])
 def test_a_queue_in_parts_gives_each_rollout_once(create: Callable[..., parts.Table], sampler: str) -> None:
     table = create(capacity=120, sampler=sampler, group_size=2)
     ids = table.insert(groups(30)).tolist()

@@ -1,0 +1,135 @@
+package configs
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Bare is the configuration that methods are laid over if none is named.
+//
+//go:embed bare.yaml
+var Bare []byte
+
+//go:embed methods/*.yaml
+var files embed.FS
+
+// Method is a published way to replay, reuse or reschedule rollouts.
+type Method struct {
+	Name   string
+	Title  string // what it does
+	Source string // where it was published
+	Read   string // what of that we read
+	Here   string // what differs here, and what is ours because the source gives none
+	Needs  string // what has to be built before it is a configuration; "": it is one
+	Text   []byte // the keys that it sets, with what is above as comments
+}
+
+// Methods returns all methods by name: those that are configurations, and those that are not yet.
+func Methods() []Method {
+	entries, err := files.ReadDir("methods")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	list := missing()
+	for _, e := range entries {
+		text, err := files.ReadFile(path.Join("methods", e.Name()))
+		if err != nil {
+			panic(err)
+		}
+		list = append(list, parseMethod(strings.TrimSuffix(e.Name(), ".yaml"), text))
+	}
+	slices.SortFunc(list, func(a, b Method) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// parseMethod reads the comments that a method's file begins with: the title, and lines "Source:", "Read:" and "Here:",
+// each with lines that go on with it.
+func parseMethod(name string, text []byte) Method {
+	m := Method{Name: name, Text: text}
+	into := &m.Title
+	for line := range strings.Lines(string(text)) {
+		comment, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "# ")
+		if !ok {
+			break
+		}
+		for head, field := range map[string]*string{"Source: ": &m.Source, "Read: ": &m.Read, "Here: ": &m.Here} {
+			if rest, ok := strings.CutPrefix(comment, head); ok {
+				comment, into = rest, field
+			}
+		}
+		*into = strings.TrimSpace(*into + " " + strings.TrimSpace(comment))
+	}
+	return m
+}
+
+// MethodByName returns a method that is a configuration.
+func MethodByName(name string) (Method, error) {
+	all := Methods()
+	i := slices.IndexFunc(all, func(m Method) bool { return m.Name == name })
+	if i >= 0 && all[i].Needs == "" {
+		return all[i], nil
+	}
+	if i >= 0 {
+		return Method{}, fmt.Errorf("%s (%s) is not a configuration yet: it needs %s", name, all[i].Source, all[i].Needs)
+	}
+	var names []string
+	for _, m := range all {
+		if m.Needs == "" {
+			names = append(names, m.Name)
+		}
+	}
+	return Method{}, fmt.Errorf("%s: want one of %s", name, strings.Join(names, ", "))
+}
+
+// missing are methods that are no configurations yet.
+func missing() []Method {
+	const (
+		together   = "draws, in a run, of the prompts that a batch has fresh rollouts of"
+		experts    = "rollouts without log-probs"
+		freshly    = "sources of fresh rollouts in a run"
+		unfinished = "rollouts that are parked and resumed"
+		prefixes   = "prefixes of rollouts as prompts"
+		entry      = "a choice of a group's rollouts as it is inserted"
+	)
+	return []Method{
+		{Name: "a-3po", Title: "A-3PO: the proximal policy is interpolated by staleness.", Source: "arXiv 2512.06547",
+			Needs: "proximal: interpolate"},
+		{Name: "april", Title: "APRIL, Kimi k1.5: more is generated than needed, and the unfinished is resumed.",
+			Source: "arXiv 2509.18521, 2501.12599", Needs: unfinished},
+		{Name: "arpo", Title: "ARPO: a kept success joins a group that failed.", Source: "arXiv 2505.16282",
+			Needs: together},
+		{Name: "chord", Title: "CHORD: supervised learning beside reinforcement, with a weight that fades.",
+			Source: "arXiv 2508.11408", Needs: experts},
+		{Name: "dots", Title: "DOTS with replay: prompts by predicted difficulty.", Source: "arXiv 2506.05316",
+			Needs: "a predictor of difficulty; the score takes one that is reported"},
+		{Name: "exgrpo", Title: "ExGRPO: the rollout of lowest entropy, from buckets by correctness.",
+			Source: "arXiv 2510.02245", Needs: together},
+		{Name: "luffy", Title: "LUFFY: expert traces in the group, with a shaped ratio.", Source: "arXiv 2504.14945",
+			Needs: experts},
+		{Name: "oapl", Title: "OAPL: a squared loss for lags of hundreds of versions.", Source: "arXiv 2602.19362",
+			Needs: "its loss"},
+		{Name: "pods", Title: "PODS: trains on the subset of a group with the largest variance.",
+			Source: "arXiv 2504.13818", Needs: entry},
+		{Name: "pope", Title: "RRL, PrefixRL, POPE: start from earlier states or prefixes.",
+			Source: "arXiv 2504.14363, 2601.18795, 2601.18779", Needs: prefixes},
+		{Name: "remix", Title: "ReMix: more updates a batch under a KL constraint, then on-policy again.",
+			Source: "arXiv 2507.06892", Needs: "a schedule of updates and of the constraint"},
+		{Name: "repo", Title: "RePO: replayed rollouts of the same prompt beside fresh ones.", Source: "arXiv 2506.09340",
+			Needs: together},
+		{Name: "rlep", Title: "RLEP: verified successes of a prompt join its fresh rollouts.", Source: "arXiv 2507.07451",
+			Needs: together},
+		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
+			Source: "arXiv 2509.23232", Needs: prefixes},
+		{Name: "tba", Title: "TBA: trajectory balance on draws by reward and recency.", Source: "arXiv 2503.18929",
+			Needs: "its loss"},
+		{Name: "trinity", Title: "Trinity-RFT's queue: by version less uses, with a cooldown.", Source: "its code",
+			Needs: "a queue in the order of an expression"},
+		{Name: "trl-replay", Title: "TRL's GRPO with a replay buffer: kept groups in the place of those without variance.",
+			Source: "its code", Needs: freshly},
+		{Name: "windowed-fifo", Title: "Forge: a queue out of order within a window.", Source: "a report",
+			Needs: "such a sampler"},
+	}
+}

@@ -1,0 +1,185 @@
+package run_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/configs"
+	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/prompts"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+func method(t *testing.T, name string, assignments ...string) run.Config {
+	t.Helper()
+	m, err := configs.MethodByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := run.ParseMethod(configs.Bare, m.Text, assignments)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return c
+}
+
+func TestEveryMethodTrains(t *testing.T) {
+	tests.Long(t)
+	for _, m := range configs.Methods() {
+		if m.Needs != "" {
+			continue
+		}
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			c := method(t, m.Name, "budget.compute=0", "budget.updates=4", "evaluate.every=100", "task.held_out=10",
+				"task.max=6", "warmup.steps=60", "pipeline.batch=96", "policy.hidden=16", "policy.intermediate=32", "learner.warmup=0")
+			start, err := run.Begin(t.Context(), c, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			summary, err := run.Train(t.Context(), c, start, filepath.Join(t.TempDir(), "run"), run.Hooks{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if summary.Updates != 4 {
+				t.Errorf("%d updates", summary.Updates)
+			}
+		})
+	}
+}
+
+// Rules of prompts, by hand. A prompt is named by its right answers of eight; results come at version 0, and a name
+// that comes again is its next result.
+func TestMethodsChooseThePromptsThatTheirPapersName(t *testing.T) {
+	for _, c := range []struct {
+		method, results string
+		want            map[rollout.Version]string // handed out at versions in turn, for a batch of 8
+	}{
+		{"prompt-replay", "0 1 3 4 6 8", map[rollout.Version]string{4: "", 5: "4 3 6"}},
+		{"vcrl", "0 1 2 4 7 8", map[rollout.Version]string{5: "4 2 1 7"}},                       // 4p(1-p): .44 .75 1 .44
+		{"srpo", "8 0 4", map[rollout.Version]string{19: "", 20: "0"}},                          // all wrong, later
+		{"bapo", "4 2 0 1", map[rollout.Version]string{5: "2 1"}},                               // of 0.25 first, two of eight
+		{"recall", "8 4", map[rollout.Version]string{9: "", 10: "8", 19: "", 20: "8"}},          // mastered
+		{"problem-priority", "0 1 4", map[rollout.Version]string{5: "4 1", 9: "", 50: "4 0 1"}}, // and the dull at 50
+	} {
+		b, err := prompts.New(method(t, c.method).Prompts.Options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range strings.Fields(c.results) {
+			var right int
+			fmt.Sscan(name, &right) //nolint:errcheck // it is a number
+			err := b.Report(0, prompts.Result{Prompt: prompts.Prompt{ID: name}, Correct: right, Total: 8})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for v := range rollout.Version(60) {
+			want, asked := c.want[v]
+			if !asked {
+				continue
+			}
+			var got []string
+			for _, p := range b.Next(v, 8) {
+				got = append(got, p.ID)
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s hands out %q at version %d, want %q", c.method, got, v, want)
+			}
+		}
+	}
+}
+
+// GRESO: the third dull result in a row leaves an eighth of the probability. SRPO never asks what was all right.
+func TestMethodsPassOverThePromptsThatTheirPapersName(t *testing.T) {
+	for name, want := range map[string][]float64{"greso": {0.5, 0.75, 0.875, 0}, "srpo": {1, 1, 0, 0}} {
+		b, err := prompts.New(method(t, name).Prompts.Options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, right := range []int{8, 8, 0, 4} {
+			p := prompts.Prompt{ID: "p"}
+			if err := b.Report(0, prompts.Result{Prompt: p, Correct: right, Total: 8}); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.Skip("p"); got != want[i] {
+				t.Errorf("%s passes it over with probability %g after %d results, want %g", name, got, i+1, want[i])
+			}
+		}
+	}
+}
+
+// BAPO: of a batch of 8, at least 4 come from groups whose rewards differ, though they are one group of 9.
+func TestBAPODrawsHalfOfABatchFromGroupsThatVary(t *testing.T) {
+	o := method(t, "bapo").Replay.Options
+	o.Capacity, o.Shards, o.Seed = 64, 1, 3
+	table, err := replay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for g := range 9 {
+		var group rollout.Group
+		for i := range 4 {
+			r := rollout.New("p", []int32{1}, rollout.Completion{Tokens: []int32{2}, Logprobs: []float32{-1}})
+			if r.Reward = 1; g == 4 && i > 0 {
+				r.Reward = 0
+			}
+			group.Rollouts = append(group.Rollouts, r)
+		}
+		if _, err := table.Insert(t.Context(), group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch, err := table.Sample(t.Context(), rollout.Request{Size: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	varied := 0
+	for _, d := range batch.Draws {
+		if d.GroupStd > 0 {
+			varied++
+		}
+	}
+	if varied != 4 {
+		t.Errorf("%d of 8 draws are of the group that varies, want its 4", varied)
+	}
+}
+
+func TestAMethodDecidesReplayAndTheLossAndNothingElse(t *testing.T) {
+	m, err := configs.MethodByName("cispo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := run.ParseMethod(configs.Addition, m.Text, []string{"replay.capacity=960"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := run.Parse(configs.Addition, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Learner.Objective != "cispo" || c.Replay.Capacity != 960 || c.Replay.PositiveShare != 0 ||
+		c.Learner.Adam != a.Learner.Adam || c.Pipeline.Batch != a.Pipeline.Batch {
+		t.Errorf("cispo over the built-in configuration is %+v, %+v", c.Replay, c.Learner)
+	}
+}
+
+func TestAMethodThatIsNoConfigurationIsRefusedWithWhatItNeeds(t *testing.T) {
+	for name, want := range map[string]string{
+		"repo": "repo (arXiv 2506.09340) is not a configuration yet: it needs draws, in a run, of the prompts that",
+		"ppo2": "ppo2: want one of advantage-replay, asymre, bapo",
+	} {
+		if _, err := configs.MethodByName(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	for _, m := range configs.Methods() {
+		if m.Title == "" || m.Source == "" || m.Needs == "" && (m.Read == "" || m.Here == "") {
+			t.Errorf("%s does not say what it is: %+v", m.Name, m)
+		}
+	}
+}
