@@ -131,16 +131,41 @@ func (st *State) Present() int {
 // plainState has no methods for gob to call.
 type plainState State
 
-// AppendBinary appends the state's binary form.
-func (st *State) AppendBinary(to []byte) ([]byte, error) {
-	w := bytes.NewBuffer(to)
-	if err := gob.NewEncoder(w).Encode((*plainState)(st)); err != nil {
-		return nil, fmt.Errorf("encoding a table's state: %w", err)
-	}
-	return w.Bytes(), nil
+// StateEncoder encodes states one after another. gob describes its types once, which takes longer than a state: the
+// encoder puts the description before each state, so that it can be read by itself. The zero value is ready.
+type StateEncoder struct {
+	gob   *gob.Encoder
+	out   bytes.Buffer // of gob
+	types []byte
 }
 
-// UnmarshalBinary reads what AppendBinary wrote.
+// Encode returns the state's binary form.
+func (e *StateEncoder) Encode(st *State) ([]byte, error) {
+	if e.gob == nil {
+		e.gob = gob.NewEncoder(&e.out)
+		if err := e.encode(st); err != nil { // with the types
+			return nil, err
+		}
+		e.types = bytes.Clone(e.out.Bytes())
+		if err := e.encode(st); err != nil {
+			return nil, err
+		}
+		e.types = e.types[:len(e.types)-e.out.Len()]
+	} else if err := e.encode(st); err != nil {
+		return nil, err
+	}
+	return slices.Concat(e.types, e.out.Bytes()), nil
+}
+
+func (e *StateEncoder) encode(st *State) error {
+	e.out.Reset()
+	if err := e.gob.Encode((*plainState)(st)); err != nil {
+		return fmt.Errorf("encoding a table's state: %w", err)
+	}
+	return nil
+}
+
+// UnmarshalBinary reads what [StateEncoder] wrote.
 func (st *State) UnmarshalBinary(from []byte) error {
 	var read plainState
 	if err := gob.NewDecoder(bytes.NewReader(from)).Decode(&read); err != nil {
@@ -359,7 +384,7 @@ func (s *shard) usageAt(slot int32, leased map[int32]bool) Usage {
 // state copies what the table carries besides its rollouts. It holds every lock.
 func (t *Table) state() *State {
 	st := &State{
-		Identity: t.options.identity(), Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,
+		Identity: t.identity, Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,
 		Refused: t.refused, Ignored: t.ignored, Moved: t.ageDecayMoved, Requests: len(t.insertedBefore.ring),
 		Ratios: ratios{Bins: slices.Clone(t.ratios.Bins), Version: t.ratios.Version},
 	}
@@ -722,7 +747,7 @@ func (t *Table) dropOldest(r *Recovered) {
 
 // guessState makes a state out of the rollouts that are left.
 func (t *Table) guessState(all []Stored) *State {
-	st := &State{Identity: t.options.identity(), Shards: make([]shardState, len(t.shards))}
+	st := &State{Identity: t.identity, Shards: make([]shardState, len(t.shards))}
 	seen := make(map[uint64]bool)
 	for i := range all {
 		k := &all[i]

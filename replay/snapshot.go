@@ -96,7 +96,7 @@ func (t *Table) hold() *moment {
 	t.lockAll()
 	defer t.unlockAll()
 	m := &moment{im: image{
-		Identity: t.options.identity(), Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,
+		Identity: t.identity, Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,
 		Refused: t.refused, Ignored: t.ignored, Moved: t.ageDecayMoved,
 		Ratios:   ratios{Bins: slices.Clone(t.ratios.Bins), Version: t.ratios.Version},
 		Inserted: t.insertedBefore.list(),

@@ -16,6 +16,7 @@ import (
 // throughout; drawing and settling take only their shard's.
 type Table struct {
 	options  Options
+	identity string // Options.identity
 	limits   rollout.Limits
 	shards   []*lockedShard
 	arrivals sync.Pool // of *arrivals
@@ -62,7 +63,7 @@ func New(o Options) (*Table, error) {
 		return nil, err
 	}
 	o = o.WithDefaults()
-	t := &Table{options: o, insertedBefore: newAnswers[idRange](rememberedInsertions)}
+	t := &Table{options: o, identity: o.identity(), insertedBefore: newAnswers[idRange](rememberedInsertions)}
 	t.arrivals.New = func() any { return new(arrivals) }
 	for i := range o.Shards {
 		t.shards = append(t.shards, &lockedShard{shard: newShard(o, i)})

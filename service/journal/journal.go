@@ -178,6 +178,7 @@ type Journal struct {
 
 	cutting   sync.Mutex                   // held by the goroutine that cuts; locked before all others
 	table     atomic.Pointer[replay.Table] // changed with cutting
+	states    replay.StateEncoder          // guarded by cutting
 	lastState []byte                       // the table's, of the last cut; guarded by cutting
 }
 

@@ -369,7 +369,7 @@ func (j *Journal) cut(r *round) (*batch, error) {
 
 // addTableState adds the table's state if it has changed.
 func (j *Journal) addTableState(b *batch, c *replay.Changes) error {
-	state, err := c.State.AppendBinary(nil)
+	state, err := j.states.Encode(c.State)
 	if err != nil {
 		return err
 	}
