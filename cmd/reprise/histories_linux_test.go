@@ -25,12 +25,13 @@ import (
 // Histories of clients of a queue in a cluster are linearizable whatever its nodes suffer: there is an order of the
 // calls, each at one moment between its beginning and its end, in which one queue gives the same answers. A call that
 // ends without an answer may take effect at any later time, or never. A new owner of the queue takes back what was on
-// lease.
+// lease. A checkpoint is restored as it was saved, but only by the node that saved it: others do not find it. What is
+// restored shows before it is in the log, and a new owner may undo it until a change that came after is answered.
 
 // asked is a call.
 type asked struct {
 	kind  callKind
-	tag   string // insertion: the prompt of its rollouts
+	tag   string // insertion: the prompt of its rollouts; saving, restoring: the checkpoint
 	size  int    // insertion, lease
 	batch rollout.BatchID
 	slow  bool // it took long enough to have been sent more than once
@@ -44,12 +45,19 @@ const (
 	acknowledge callKind = "acknowledgement"
 	release     callKind = "release"
 	count       callKind = "count"
+	saving      callKind = "checkpoint"
+	restoring   callKind = "restoration"
+	dropping    callKind = "drop"
+	creation    callKind = "creation"
 )
+
+// replaces reports whether calls of this kind may undo what calls before have done.
+func (k callKind) replaces() bool { return k == restoring || k == dropping || k == creation }
 
 // answered is its answer.
 type answered struct {
 	unclear error // the call may have been carried out, or not
-	refused error // ErrStarved, ErrNoLease
+	refused error // ErrStarved, ErrNoLease, ErrNotFound
 	ids     []rollout.ID
 	tags    []string
 	batch   rollout.BatchID
@@ -65,14 +73,58 @@ type item struct {
 
 const nobody = math.MaxUint64
 
-// content is what the queue of the model holds: its rollouts in order, and the largest id that anybody was told. No
-// step changes one in place.
+// content is what the queue of the model holds: its rollouts in order, the largest id that anybody was told, and its
+// checkpoints, which outlive it. No step changes one in place.
 type content struct {
-	items []item
-	last  rollout.ID
+	dropped bool
+	items   []item
+	last    rollout.ID
+	saved   []checkpoint
+	undoes  bool // a new owner may undo the latest restoration, which leaves before
+	before  []item
 }
 
-func (c content) equal(d content) bool { return c.last == d.last && slices.Equal(c.items, d.items) }
+// checkpoint is what was saved under a name, off lease.
+type checkpoint struct {
+	name  string
+	items []item
+}
+
+func (c content) equal(d content) bool {
+	return c.dropped == d.dropped && c.undoes == d.undoes && c.last == d.last && slices.Equal(c.items, d.items) &&
+		slices.Equal(c.before, d.before) &&
+		slices.EqualFunc(c.saved, d.saved, func(a, b checkpoint) bool {
+			return a.name == b.name && slices.Equal(a.items, b.items)
+		})
+}
+
+// offLease returns rollouts with none on lease.
+func offLease(items []item) []item {
+	items = slices.Clone(items)
+	for i := range items {
+		items[i].batch = 0
+	}
+	return items
+}
+
+// restored returns the content after a checkpoint was restored, and whether there is one of that name.
+func (c content) restored(name string, undoes bool) (content, bool) {
+	i := slices.IndexFunc(c.saved, func(s checkpoint) bool { return s.name == name })
+	if i < 0 || c.dropped {
+		return c, false
+	}
+	if undoes && !c.undoes {
+		c.before = offLease(c.items)
+	}
+	if c.undoes = undoes; !undoes {
+		c.before = nil
+	}
+	c.items = c.saved[i].items
+	for _, each := range c.items {
+		c.last = max(c.last, each.id)
+	}
+	return c, true
+}
 
 // settled returns the content without the rollouts of a batch, or, if they are kept, with them off lease. It reports
 // whether there are any.
@@ -96,7 +148,8 @@ func (c content) settled(batch rollout.BatchID, keep bool) (content, bool) {
 // leased returns the content with the first rollouts off lease on lease, and those. It reports whether there are
 // enough.
 func (c content) leased(size int, batch rollout.BatchID) (d content, taken []item, ok bool) {
-	d.items, d.last = slices.Clone(c.items), c.last
+	d = c
+	d.items = slices.Clone(c.items)
 	for i := range d.items {
 		if d.items[i].batch == 0 && len(taken) < size {
 			d.items[i].batch = batch
@@ -109,13 +162,15 @@ func (c content) leased(size int, batch rollout.BatchID) (d content, taken []ite
 // step returns what the queue may hold once it has answered so; nothing if it cannot answer so. Before any call a new
 // owner may have taken over.
 func (c content) step(in asked, out answered) (after []content) {
-	fresh := content{slices.Clone(c.items), c.last}
-	for i := range fresh.items {
-		fresh.items[i].batch = 0
-	}
+	fresh := c
+	fresh.items = offLease(c.items)
 	after = c.do(in, out)
 	if !fresh.equal(c) {
 		after = append(after, fresh.do(in, out)...)
+	}
+	if c.undoes {
+		c.items, c.undoes, c.before = c.before, false, nil
+		after = append(after, c.do(in, out)...)
 	}
 	return after
 }
@@ -124,54 +179,75 @@ func (c content) do(in asked, out answered) (after []content) {
 	if out.unclear != nil {
 		after = append(after, c) // it was not carried out
 	}
-	// An answer to a call that was sent again is that to its last attempt.
-	before := []content{c}
-	if again, _, ok := c.leased(in.size, nobody); ok && in.kind == leasing && in.slow {
-		before = append(before, again)
+	if in.kind == creation {
+		if c.dropped {
+			c = content{saved: c.saved}
+		}
+		return append(after, c)
 	}
-	for _, c := range before {
-		switch in.kind {
-		case insertion:
-			after = append(after, c.insert(in, out)...)
-		case leasing:
-			d, taken, enough := c.leased(in.size, max(out.batch, 1))
-			switch {
-			case out.unclear != nil:
-				if d, _, ok := c.leased(in.size, nobody); ok {
-					after = append(after, d)
-				}
-			case errors.Is(out.refused, rollout.ErrStarved):
-				if !enough {
-					after = append(after, c)
-				}
-			case enough:
-				if d, ok := d.identify(taken, out); ok {
-					after = append(after, d)
-				}
-			}
-		case acknowledge, release:
-			d, held := c.settled(in.batch, in.kind == release)
-			switch {
-			case errors.Is(out.refused, rollout.ErrNoLease):
-				if !held {
-					after = append(after, c)
-				} else if in.slow {
-					after = append(after, d) // by an attempt whose answer was lost
-				}
-			case held:
+	if errors.Is(out.refused, wire.ErrNotFound) {
+		if c.dropped || in.kind == restoring {
+			after = append(after, c)
+		}
+		return after
+	}
+	if c.dropped {
+		return after
+	}
+	if out.unclear == nil && out.refused == nil && in.kind != count && in.kind != restoring {
+		c.undoes, c.before = false, nil
+	}
+	switch in.kind {
+	case insertion:
+		after = append(after, c.insert(in, out)...)
+	case leasing:
+		d, taken, enough := c.leased(in.size, max(out.batch, 1))
+		switch {
+		case out.unclear != nil:
+			if d, _, ok := c.leased(in.size, nobody); ok {
 				after = append(after, d)
 			}
-		case count:
-			if out.unclear == nil && out.count == len(c.items) {
+		case errors.Is(out.refused, rollout.ErrStarved):
+			if !enough {
 				after = append(after, c)
 			}
+		case enough:
+			if d, ok := d.identify(taken, out); ok {
+				after = append(after, d)
+			}
 		}
+	case acknowledge, release:
+		d, held := c.settled(in.batch, in.kind == release)
+		switch {
+		case errors.Is(out.refused, rollout.ErrNoLease):
+			if !held {
+				after = append(after, c)
+			} else if in.slow {
+				after = append(after, d) // by an attempt whose answer was lost
+			}
+		case held:
+			after = append(after, d)
+		}
+	case count:
+		if out.unclear == nil && out.count == len(c.items) {
+			after = append(after, c)
+		}
+	case saving:
+		c.saved = append(slices.Clone(c.saved), checkpoint{in.tag, offLease(c.items)})
+		after = append(after, c)
+	case restoring:
+		if d, ok := c.restored(in.tag, out.unclear != nil); ok {
+			after = append(after, d)
+		}
+	case dropping:
+		after = append(after, content{dropped: true, saved: c.saved})
 	}
 	return after
 }
 
 func (c content) insert(in asked, out answered) []content {
-	d := content{slices.Clone(c.items), c.last}
+	d := c
+	d.items = slices.Clone(c.items)
 	for i := range in.size {
 		next := item{tag: in.tag}
 		if out.unclear == nil {
@@ -214,39 +290,56 @@ type chronicle struct {
 	mu      sync.Mutex
 	calls   []porcupine.Operation
 	batches []rollout.BatchID
+	saved   []string // checkpoints
+	dropped bool     // as of the last answer
 	next    int
 	unclear int
 }
 
-// make makes a random call of a client and writes it down.
-func (h *chronicle) make(ctx context.Context, number int, table *client.PartedTable, random *rand.Rand) {
+// choose returns a random call.
+func (h *chronicle) choose(random *rand.Rand) asked {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	in := asked{kind: insertion, size: 1 + random.IntN(2)}
-	switch k := random.IntN(20); {
-	case k < 8:
+	switch k := random.IntN(80); {
+	case h.dropped && k < 40:
+		in.kind = creation
+	case k < 30:
 		h.next++
 		in.tag = fmt.Sprint("p", h.next)
-	case k < 13:
+	case k < 48:
 		in.kind = leasing
-	case k < 18 && len(h.batches) > 0:
+	case k < 66 && len(h.batches) > 0:
 		in.kind, in.batch = acknowledge, h.batches[random.IntN(len(h.batches))]
-		if k == 17 {
+		if k >= 63 {
 			in.kind = release
 		}
+	case k >= 79:
+		in.kind = dropping
+	case k >= 77 && len(h.saved) > 0:
+		in.kind, in.tag = restoring, h.saved[random.IntN(len(h.saved))]
+	case k >= 74:
+		h.next++
+		in.kind, in.tag = saving, fmt.Sprint("c", h.next)
 	default:
 		in.kind = count
 	}
-	h.mu.Unlock()
+	return in
+}
 
+// make makes a random call of a client and writes it down.
+func (h *chronicle) make(ctx context.Context, number int, s *client.Services, table wire.Table, random *rand.Rand) {
+	in := h.choose(random)
 	var out answered
 	began := time.Since(h.began)
-	err := in.call(ctx, table, &out)
+	err := in.call(ctx, s, table, &out)
 	ended := time.Since(h.began)
 	in.slow = ended-began > 200*time.Millisecond
 	returned := ended.Nanoseconds()
 	switch {
 	case errors.Is(err, rollout.ErrStarved) && in.kind == leasing,
-		errors.Is(err, rollout.ErrNoLease) && (in.kind == acknowledge || in.kind == release):
+		errors.Is(err, rollout.ErrNoLease) && (in.kind == acknowledge || in.kind == release),
+		errors.Is(err, wire.ErrNotFound) && in.kind != creation: // which may meet a drop
 		out.refused = err
 	case err != nil:
 		out.unclear, returned = err, math.MaxInt64
@@ -259,6 +352,16 @@ func (h *chronicle) make(ctx context.Context, number int, table *client.PartedTa
 			return // it changes nothing
 		}
 	}
+	switch {
+	case in.kind == saving && (err != nil || in.slow): // perhaps by two nodes, of two moments
+		return
+	case in.kind == saving:
+		h.saved = append(h.saved, in.tag)
+	case in.kind == creation && err == nil:
+		h.dropped = false
+	case in.kind == dropping && err == nil, in.kind != restoring && out.refused != nil && errors.Is(err, wire.ErrNotFound):
+		h.dropped = true
+	}
 	if out.batch != 0 {
 		h.batches = append(h.batches, out.batch)
 	}
@@ -266,7 +369,8 @@ func (h *chronicle) make(ctx context.Context, number int, table *client.PartedTa
 		Return: returned})
 }
 
-func (in asked) call(ctx context.Context, table *client.PartedTable, out *answered) (err error) {
+func (in asked) call(ctx context.Context, s *client.Services, w wire.Table, out *answered) (err error) {
+	table := s.Table(w.Name).Waiting(0)
 	switch in.kind {
 	case insertion:
 		g := pairOf(in.tag)
@@ -286,8 +390,34 @@ func (in asked) call(ctx context.Context, table *client.PartedTable, out *answer
 		err = table.Release(ctx, in.batch)
 	case count:
 		out.count, err = table.Len(ctx)
+	case saving:
+		_, err = table.Checkpoint(ctx, in.tag)
+	case restoring:
+		_, err = table.Restore(ctx, in.tag)
+	case dropping:
+		err = s.Drop(ctx, w.Name)
+	case creation:
+		_, err = s.CreateParts(ctx, w, 1)
 	}
 	return err
+}
+
+// attempts returns the calls, and once more those of which an earlier attempt, whose answer was lost, may have been
+// carried out too: of leases and of calls that replace the queue any, of insertions one that such a call has undone.
+func (h *chronicle) attempts() []porcupine.Operation {
+	all := slices.Clone(h.calls)
+	for _, c := range h.calls {
+		in := c.Input.(asked)
+		replaced := func(d porcupine.Operation) bool {
+			return d.Input.(asked).kind.replaces() && d.Call < c.Return && c.Call < d.Return
+		}
+		if in.slow && (in.kind.replaces() || in.kind == leasing ||
+			in.kind == insertion && slices.ContainsFunc(h.calls, replaced)) {
+			c.Output = answered{unclear: wire.ErrInterrupted}
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // check looks for an order of the calls.
@@ -303,7 +433,7 @@ func (h *chronicle) check() porcupine.CheckResult {
 		},
 		Equal: func(a, b any) bool { return a.(content).equal(b.(content)) },
 	}
-	return porcupine.CheckOperationsTimeout(model.ToModel(), h.calls, 2*time.Minute)
+	return porcupine.CheckOperationsTimeout(model.ToModel(), h.attempts(), 2*time.Minute)
 }
 
 func (h *chronicle) String() string {
@@ -342,13 +472,21 @@ func (c *nodes) chronicle(times int, kinds []fault) {
 	s := c.connect()
 	random := rand.New(rand.NewPCG(*faultSeed, 2))
 	total, unclear, undecided := 0, 0, 0
+	answers := make(map[callKind]int)
 	for k := range times {
 		name := fmt.Sprintf("queue-%d", k)
-		tests.Until(t, "a queue", func() bool {
-			_, err := s.CreateParts(t.Context(), wire.Table{Name: name,
-				Options: replay.Options{Capacity: 1 << 16, Sampler: replay.FIFO, LeaseSeconds: 3600}}, 1)
-			return err == nil
-		})
+		queue := wire.Table{Name: name,
+			Options: replay.Options{Capacity: 1 << 16, Sampler: replay.FIFO, LeaseSeconds: 3600}}
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			_, err := s.CreateParts(t.Context(), queue, 1)
+			if err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				c.showLogs()
+				t.Fatal(err)
+			}
+		}
 		h := &chronicle{began: time.Now()}
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -362,7 +500,7 @@ func (c *nodes) chronicle(times int, kinds []fault) {
 			all.Go(func() {
 				defer func() { _ = one.Close() }()
 				for ctx.Err() == nil {
-					h.make(t.Context(), number, one.Table(name).Waiting(0), mine)
+					h.make(t.Context(), number, one, queue, mine)
 					time.Sleep(time.Duration(50+mine.IntN(250)) * time.Millisecond)
 				}
 			})
@@ -380,6 +518,11 @@ func (c *nodes) chronicle(times int, kinds []fault) {
 		t.Logf("%3d: node %d %s for %v: %d calls, %d without an answer: %s", k+1, i, f.name, d, len(h.calls), h.unclear,
 			result)
 		total, unclear = total+len(h.calls), unclear+h.unclear
+		for _, each := range h.calls {
+			if out := each.Output.(answered); out.unclear == nil && out.refused == nil {
+				answers[each.Input.(asked).kind]++
+			}
+		}
 		switch result {
 		case porcupine.Illegal:
 			c.showLogs()
@@ -391,7 +534,8 @@ func (c *nodes) chronicle(times int, kinds []fault) {
 			t.Logf("dropping %s: %v", name, err)
 		}
 	}
-	t.Logf("%d calls, %d without an answer; %d histories undecided after two minutes", total, unclear, undecided)
+	t.Logf("%d calls, %d without an answer; %d histories undecided after two minutes; carried out: %v", total, unclear,
+		undecided, answers)
 }
 
 // The checker finds what a queue must not do.
@@ -410,7 +554,16 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 	unclear := answered{unclear: wire.ErrInterrupted}
 	acknowledged := settle(acknowledge, 1, answered{})
 	maybe := porcupine.Operation{Input: asked{kind: insertion, tag: "a", size: 1}, Output: unclear}
-	two := porcupine.Operation{Input: asked{kind: count}, Output: answered{count: 2}}
+	save := porcupine.Operation{Input: asked{kind: saving, tag: "c"}, Output: answered{}}
+	restore := porcupine.Operation{Input: asked{kind: restoring, tag: "c"}, Output: answered{}}
+	maybeRestored := porcupine.Operation{Input: asked{kind: restoring, tag: "c"}, Output: unclear}
+	counted := func(n int) porcupine.Operation {
+		return porcupine.Operation{Input: asked{kind: count}, Output: answered{count: n}}
+	}
+	one, two, three := counted(1), counted(2), counted(3)
+	drop := porcupine.Operation{Input: asked{kind: dropping}, Output: answered{}}
+	create := porcupine.Operation{Input: asked{kind: creation}, Output: answered{}}
+	none := porcupine.Operation{Input: asked{kind: leasing, size: 1}, Output: answered{refused: wire.ErrNotFound}}
 	type calls = []porcupine.Operation
 	for name, each := range map[string]struct {
 		want  porcupine.CheckResult
@@ -430,6 +583,22 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 			calls{insert("a", 1), lease(1, "a", 1), settle(release, 2, answered{})}},
 		"unclear, and there": {porcupine.Ok, calls{maybe, lease(1, "a", 7)}},
 		"miscounted":         {porcupine.Illegal, calls{insert("a", 1), two}},
+		"restored": {porcupine.Ok,
+			calls{insert("a", 1), lease(1, "a", 1), save, acknowledged, insert("b", 2), restore, lease(2, "a", 1), starved}},
+		"not all restored": {porcupine.Illegal,
+			calls{insert("a", 1), insert("b", 2), save, restore, lease(1, "b", 2)}},
+		"left after a restoration": {porcupine.Illegal, calls{insert("a", 1), save, insert("b", 2), restore, two}},
+		"an id given again after a restoration": {porcupine.Illegal,
+			calls{insert("a", 1), save, insert("b", 2), restore, insert("c", 2)}},
+		"a restoration undone": {porcupine.Ok,
+			calls{insert("a", 1), save, insert("b", 2), maybeRestored, one, two, insert("c", 3), three}},
+		"a restoration undone later": {porcupine.Illegal,
+			calls{insert("a", 1), save, insert("b", 2), maybeRestored, one, insert("c", 3), two, three}},
+		"dropped":               {porcupine.Ok, calls{insert("a", 1), drop, none, create, starved, insert("b", 1)}},
+		"there after its drop":  {porcupine.Illegal, calls{insert("a", 1), drop, lease(1, "a", 1)}},
+		"left after a creation": {porcupine.Illegal, calls{insert("a", 1), drop, create, lease(1, "a", 1)}},
+		"gone without a drop":   {porcupine.Illegal, calls{insert("a", 1), none}},
+		"restored into another": {porcupine.Ok, calls{insert("a", 1), save, drop, create, restore, lease(1, "a", 1)}},
 	} {
 		for i := range each.calls {
 			each.calls[i].Call, each.calls[i].Return = int64(2*i), int64(2*i+1)
