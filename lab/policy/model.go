@@ -21,7 +21,9 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
+	"runtime"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -42,6 +44,7 @@ type Model struct {
 
 // NewModel prepares the programs of an architecture. Each compiles at the first use of a shape.
 func NewModel(c hf.Config) (*Model, error) {
+	warnOfBuild()
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -55,6 +58,24 @@ func NewModel(c hf.Config) (*Model, error) {
 	}
 	m.score, err = m.newProgram("score", m.scoreGraph)
 	return m, err
+}
+
+// warnOfBuild says once in the log of a process if it was built to compute slowly: a program of one's own is built
+// without what this project's Makefile sets.
+var warnOfBuild = sync.OnceFunc(func() {
+	if text := slowBuild(SIMD, runtime.GOARCH); text != "" {
+		slog.Warn(text)
+	}
+})
+
+// slowBuild says what a build lacks, with the remedy; empty: nothing. Only on amd64 has the backend vector instructions.
+func slowBuild(simd bool, arch string) string {
+	if simd || arch != "amd64" {
+		return ""
+	}
+	return "this program was built without GOEXPERIMENT=simd: it trains several times slower, and rounds differently, so " +
+		"that the same seed gives other figures; build it with GOEXPERIMENT=simd go build, or once and for all after go " +
+		"env -w GOEXPERIMENT=simd"
 }
 
 // Config returns the architecture with its defaults filled in.

@@ -6,7 +6,11 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -190,4 +194,40 @@ func generate(t testing.TB, m *Model, w *Weights, prompts [][]int32, s Sampling,
 	}
 	g.Close()
 	return g.Rows()
+}
+
+func TestABuildThatComputesSlowlyIsToldOnceWithTheRemedy(t *testing.T) {
+	for _, c := range []struct {
+		simd bool
+		arch string
+		slow bool
+	}{{true, "amd64", false}, {false, "arm64", false}, {false, "amd64", true}} {
+		if text := slowBuild(c.simd, c.arch); (text != "") != c.slow ||
+			c.slow && !strings.Contains(text, "GOEXPERIMENT=simd go build") {
+			t.Errorf("SIMD %v on %s: %q", c.simd, c.arch, text)
+		}
+	}
+	const again = "REPRISE_TEST_TWO_MODELS"
+	if os.Getenv(again) != "" {
+		for range 2 {
+			if _, err := NewModel(architectures()["llama"]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := exec.Command(program, "-test.run", "^"+t.Name()+"$")
+	two.Env = append(os.Environ(), again+"=1")
+	said, err := two.CombinedOutput()
+	want := 0
+	if slowBuild(SIMD, runtime.GOARCH) != "" {
+		want = 1
+	}
+	if n := strings.Count(string(said), "GOEXPERIMENT=simd go build"); err != nil || n != want {
+		t.Errorf("two models of one process warn %d times, want %d: %v\n%s", n, want, err, said)
+	}
 }
