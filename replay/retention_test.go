@@ -1,11 +1,9 @@
 package replay
 
 import (
-	"errors"
 	"math"
 	"testing"
 
-	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -88,10 +86,5 @@ func TestAnEmptyReservedPartLeavesTheBatchToTheSampler(t *testing.T) {
 	b, err := table.Sample(ctx, rollout.Request{Size: 3})
 	if err != nil || len(b.Draws) != 3 {
 		t.Errorf("got %v, %v, want 3 draws", b, err)
-	}
-	_, err = parted.Divide(rollout.Stream(1, "test", 0), table.Options().DrawRule(),
-		[]parted.Totals{{Units: 3}, {Units: 3}}, 3, 0)
-	if !errors.Is(err, rollout.ErrInvalid) {
-		t.Errorf("a draw over parts gave %v, want it refused", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -270,6 +271,20 @@ func TestASourceThatCannotWorkIsRefusedByItsKeys(t *testing.T) {
 	} {
 		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want only %s", err, want)
+		}
+	}
+}
+
+func TestADrawOverPartsIsRefusedWhereEachNeedsToKnowTheOthers(t *testing.T) {
+	for want, o := range map[string]Options{
+		"sources is set: draw from one part at a time": {Sources: []Source{{Name: "a", Share: "0.5"}}},
+		"positive_share is set: draw from one part":    {Retention: KeepPositive, PositiveFraction: 0.5, PositiveShare: 1},
+		"draw_advantage is set: draw from one part":    {DrawAdvantage: AdvantageRegrouped},
+	} {
+		_, err := parted.Divide(rollout.Stream(1, "test", 0), mustNew(t, o).Options().DrawRule(),
+			[]parted.Totals{{Units: 3}, {Units: 3}}, 3, 0)
+		if !errors.Is(err, rollout.ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

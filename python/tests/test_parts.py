@@ -293,6 +293,17 @@ def test_stratified_draws_fall_on_parts_by_segments_of_the_mass() -> None:
     assert abs(counts[:, 0].mean() - 2.5) < 6 * 0.5 / math.sqrt(2000)
 
 
+@pytest.mark.parametrize(
+    "keys", [{"positive_share": 0.5}, {"sources": [{"name": "a", "share": "0.5"}]}, {"draw_advantage": "regroup"}]
+)
+def test_draws_that_need_to_know_all_parts_are_refused(keys: dict[str, Any]) -> None:
+    random, totals = np.random.default_rng(1), [Totals(units=4), Totals(units=4)]
+    with pytest.raises(reprise.Invalid, match=f"{next(iter(keys))}: .*: want none for draws over several parts"):
+        divide(random, {"sampler": "distinct", **keys}, totals, 2)
+    plain: dict[str, Any] = {"positive_share": 0, "draw_advantage": "stored"}
+    assert sum(divide(random, {"sampler": "distinct", **plain}, totals, 2).drawn) == 2
+
+
 def test_a_part_that_ended_its_epoch_waits_for_the_others() -> None:
     random = np.random.default_rng(3)
     late = [Totals(units=10, epoch_left=0), Totals(units=10, epoch_left=3)]
