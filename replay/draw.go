@@ -84,9 +84,7 @@ func (s *shard) checkRequest(req request) error {
 				rollout.ErrInvalid)
 		}
 	}
-	if err := s.ask(req); err != nil {
-		return err
-	}
+	asking := s.ask(req)
 	replayed := n - s.freshOf(req)
 	need := n // fresh draws included, which no other draw of the batch repeats
 	if o.Sampler.Replaces() {
@@ -105,6 +103,8 @@ func (s *shard) checkRequest(req request) error {
 	case need > most || s.freshOf(req) > most:
 		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most,
 			rollout.ErrInvalid)
+	case asking != nil:
+		return asking
 	case s.present < o.MinSize:
 		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d%s: %w", s.number, s.present, o.MinSize,
 			s.losses(), rollout.ErrStarved)

@@ -263,6 +263,11 @@ func (s *shard) rewind(v rollout.Version) {
 	for _, c := range s.consumed.forgetNewer(v) {
 		s.noteConsumed(c)
 	}
+	for _, p := range s.suppliers {
+		if p.members != nil {
+			p.members.known = false // last uses change below, and versions come again
+		}
+	}
 	for slot := range s.items {
 		if s.rollouts[slot] == nil {
 			continue

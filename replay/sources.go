@@ -110,6 +110,9 @@ func (o *Options) indexesPrompts() bool {
 		slices.ContainsFunc(o.Sources, func(s Source) bool { return s.PerPrompt > 0 })
 }
 
+// maxSources bounds what each source costs an insertion, and in memory: 9 bytes a rollout.
+const maxSources = 16
+
 // validateSources checks the sources, defaults filled in, by themselves and against the rest.
 func (o Options) validateSources(problems *option.Problems) {
 	if len(o.Sources) == 0 {
@@ -120,6 +123,10 @@ func (o Options) validateSources(problems *option.Problems) {
 	problems.CheckWith("", o.PositiveShare == 0, "positive_share", o.PositiveShare,
 		"0 with sources: use a source with pool reserved")
 	problems.CheckWith("", !o.Sampler.Consumes(), "sources", len(o.Sources), "none with sampler %s, a queue", o.Sampler)
+	problems.Check(len(o.Sources) <= maxSources, "sources", len(o.Sources), "at most %d", maxSources)
+	if len(o.Sources) > maxSources {
+		return
+	}
 	left := 1.0
 	for i, s := range o.Sources {
 		key := fmt.Sprintf("sources[%d]", i)
@@ -236,6 +243,7 @@ func newSuppliers(s *shard) []*supplier {
 // ask sets asked to how many units of a batch each source is to draw, and refuses a batch that one lacks units for.
 func (s *shard) ask(req request) error {
 	s.asked = resized(s.asked, len(s.suppliers))
+	clear(s.asked)
 	if len(s.suppliers) == 0 {
 		return nil
 	}
@@ -269,6 +277,10 @@ func (s *shard) ask(req request) error {
 			held = s.fresh.Waiting.Len - waiting
 			waiting += want
 		}
+		if most := p.most(s); p.waits && want*each > most {
+			return fmt.Errorf("sources: %s: a batch of %d waits for %d rollouts of it, and it can hold %d: ask for a smaller "+
+				"batch, or lower its share or count: %w", p.Name, req.Size, want*each, most, rollout.ErrInvalid)
+		}
 		if p.waits && held < want {
 			return fmt.Errorf("sampling %d of source %s from shard %d, which holds %d%s%s: insert such rollouts, or let "+
 				"another source backfill: %w", want*each, p.Name, s.number, max(held, 0)*each, p.condition(), s.losses(),
@@ -276,6 +288,14 @@ func (s *shard) ask(req request) error {
 		}
 	}
 	return nil
+}
+
+// most returns how many rollouts of a shard a source can hold.
+func (p *supplier) most(s *shard) int {
+	if p.Pool == PoolReserved {
+		return int(float64(s.options.shardCapacity()) * s.options.PositiveFraction)
+	}
+	return s.options.shardCapacity()
 }
 
 // condition says which rollouts a source holds.

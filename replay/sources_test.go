@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -268,6 +269,7 @@ func TestASourceThatCannotWorkIsRefusedByItsKeys(t *testing.T) {
 		`sources: 1: want none with sampler prioritized`: {Sampler: Prioritized, Sources: of(a).Sources},
 		`sources: 1: want none with sampler fifo`:        {Sampler: FIFO, Sources: of(a).Sources},
 		`positive_share: 0.5: want 0 with sources`:       kept,
+		`sources: 17: want at most 16`:                   of(make([]Source, 17)...),
 	} {
 		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want only %s", err, want)
@@ -302,6 +304,49 @@ func TestABatchWaitsForASourceThatSaysSo(t *testing.T) {
 	b := mustSample(t, table, rollout.Request{Size: 4})
 	if got := drawnIDs(b)[:2]; !slices.Contains(got, 3) || !slices.Contains(got, 5) || b.SourceCounts[0] != 2 {
 		t.Errorf("drew %v, the sources gave %v", drawnIDs(b), b.SourceCounts)
+	}
+}
+
+// What no insertion can help is no reason to wait.
+func TestABatchThatCanNeverBeFilledIsRefusedAtOnce(t *testing.T) {
+	right := Source{Name: "right", Share: "0.5", Where: "reward >= 1", Backfill: "wait"}
+	for want, c := range map[string]struct {
+		o    Options
+		size int
+	}{
+		"size is 1000: ask for at most the shard's capacity 8": {Options{Capacity: 8, Sources: []Source{right}}, 1000},
+		"sources: right: a batch of 20 waits for 10 rollouts of it, and it can hold 8": {
+			Options{Capacity: 8, Sampler: Uniform, Sources: []Source{right}}, 20},
+		"sources: kept: a batch of 8 waits for 6 rollouts of it, and it can hold 4": {
+			Options{Capacity: 8, Retention: KeepPositive, PositiveFraction: 0.5,
+				Sources: []Source{{Name: "kept", Pool: PoolReserved, Count: 6, Backfill: "wait"}}}, 8},
+	} {
+		table := mustNew(t, c.o)
+		mustInsert(t, table, group(0, 1, 0))
+		_, err := table.Sample(ctx, rollout.Request{Size: c.size})
+		if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// A trainer that goes back makes last uses earlier, and its versions come again.
+func TestASourceByTimeSinceUseFollowsARewind(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 8, Sources: []Source{{Name: "rested", Count: 1, Where: "since_use >= 2",
+		Backfill: "wait"}}})
+	mustInsert(t, table, group(0, 1))
+	at := func(v rollout.Version, set func(context.Context, rollout.Version) error) {
+		t.Helper()
+		if err := set(ctx, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at(10, table.Advance)
+	mustSample(t, table, rollout.Request{Size: 1})
+	at(8, table.Rewind)
+	at(10, table.Advance)
+	if b := mustSample(t, table, rollout.Request{Size: 1}); b.SourceCounts[0] != 1 {
+		t.Errorf("the sources gave %v", b.SourceCounts)
 	}
 }
 

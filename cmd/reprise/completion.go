@@ -41,7 +41,11 @@ func (c *completionCommand) Run() error {
 		return err
 	}
 	script := map[string]string{"bash": completeInBash, "zsh": completeInZsh, "fish": completeInFish}[c.Shell]
-	_, err = fmt.Print(strings.ReplaceAll(script, "PROGRAM", shellWord(program)))
+	word := shellWord(program)
+	if c.Shell != "fish" {
+		word = shellWord(word) // bash reads it again
+	}
+	_, err = fmt.Print(strings.ReplaceAll(script, "PROGRAM", word))
 	return err
 }
 
@@ -54,8 +58,8 @@ func completes(parser *kong.Kong) bool {
 	if n, err := strconv.Atoi(os.Getenv("COMP_POINT")); err == nil && n >= 0 && n < len(line) {
 		line = line[:n] // up to the cursor
 	}
-	words := strings.Fields(line)
-	last := ""
+	words := append(strings.Fields(line), "")
+	words, last := words[:max(1, len(words)-1)], ""
 	if n := len(words); n > 1 && !strings.HasSuffix(line, " ") {
 		words, last = words[:n-1], words[n-1]
 	}

@@ -172,14 +172,15 @@ func TestHelpFitsATerminal(t *testing.T) {
 
 func TestAShellThatAsksGetsVerbsFlagsAndNames(t *testing.T) {
 	for line, want := range map[string][]string{
-		"reprise tra":                {"train"},
-		"bin/reprise table ":         {"create", "drop", "list", "stats"},
-		"reprise train --see":        {"--seed", "--seeds"},
-		"reprise train -q --buffer-": {"--buffer-ca", "--buffer-certificate", "--buffer-key", "--buffer-server-name", "--buffer-token-file"},
-		"reprise study fresh":        {"fresh-parts", "freshness"},
-		"reprise verify gsm":         {"gsm8k"},
-		"reprise completion ":        {"bash", "fish", "zsh"},
-		"reprise generate --model ":  nil,
+		"reprise tra":         {"train"},
+		"bin/reprise table ":  {"create", "drop", "list", "stats"},
+		"reprise train --see": {"--seed", "--seeds"},
+		"reprise train -q --buffer-": {"--buffer-ca", "--buffer-certificate", "--buffer-key", "--buffer-server-name",
+			"--buffer-token-file"},
+		"reprise study fresh":       {"fresh-parts", "freshness"},
+		"reprise verify gsm":        {"gsm8k"},
+		"reprise completion ":       {"bash", "fish", "zsh"},
+		"reprise generate --model ": nil,
 	} {
 		t.Setenv("COMP_LINE", line)
 		got := strings.Fields(succeeds(t, ""))

@@ -202,6 +202,8 @@ func Source(c run.Config) design.Source {
 		s.OnlyBatch = "the run draws by priority (replay.sampler prioritized)"
 	case c.Replay.Mix > 0 || c.Replay.FreshShare > 0:
 		s.OnlyBatch = "the run draws fresh rollouts apart (replay.mix or replay.fresh_share)"
+	case len(c.Replay.Sources) > 0:
+		s.OnlyBatch = "the run composes batches (replay.sources)"
 	case c.Prompts.Fraction > 0 || c.Prompts.Skip != "":
 		s.OnlyBatch = "the run replays prompts (prompts.fraction)"
 	}

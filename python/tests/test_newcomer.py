@@ -74,10 +74,10 @@ def test_a_call_to_nothing_names_the_address_and_the_remedy(gone: str, tmp_path:
     socket = f"grpc+unix://{tmp_path / 'none'}"
     for address in (gone, socket):
         remedy = re.escape(f"no service at {address} (connection refused): start reprise serve or reprise.serve()")
-        with reprise.connect(address, timeout=0.1) as client:
+        with reprise.connect(address, timeout=2) as client:
             calls: list[Callable[[], object]] = [
                 client.list, lambda: client.create("t"), lambda: client.table("t").sample(1, timeout=0),
-                lambda: next(client.table("t").stream(1, timeout=0.1)),
+                lambda: next(client.table("t").stream(1, timeout=2)),
             ]  # fmt: skip
             for call in calls:
                 with pytest.raises(reprise.Unavailable, match=f"^{remedy}$") as caught:

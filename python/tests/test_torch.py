@@ -52,7 +52,7 @@ def go_test(package: str, run: str, *arguments: str) -> None:
 def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """200 batches with the losses and gradients of gomlx in float64, and options that Go refuses."""
     file = tmp_path_factory.mktemp("golden") / "batches.json"
-    go_test("./objective", "TestGoldenBatches", f"-write-golden={file}")
+    go_test("./lab/objective", "TestGoldenBatches", f"-write-golden={file}")
     written: dict[str, Any] = json.loads(file.read_text())
     return written
 

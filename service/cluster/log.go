@@ -392,7 +392,7 @@ const (
 	// slowTime is what a write takes at most at a leader that is not slow, beyond a second for each slowRate bytes.
 	slowTime = 1500 * time.Millisecond
 	slowRate = 16 << 20
-	// moveTime is how long a leader remains at least: where all nodes are slow another is no better.
+	// moveTime is how long a node waits before it asks for another leader again: where all are slow none is better.
 	moveTime = 10 * time.Second
 )
 

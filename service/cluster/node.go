@@ -257,9 +257,13 @@ func (n *Node) beatLoop(stop context.Context) {
 			if err := n.joinSoon(stop); err != nil {
 				return
 			}
+			renewed = time.Now()
 		case err != nil:
 			n.log.Debug("renewing the lease", "error", err)
-			slow.took(time.Since(renewed), 0) // elections take longer, so this leader was there before
+			// Twice in a row there was no answer, and no word that there is no leader.
+			if since := time.Since(renewed); since > beatTime+2*askTime && timedOut(err) {
+				slow.took(since, 0)
+			}
 		default:
 			renewed = started
 			n.lease.extend(started)
@@ -274,6 +278,10 @@ func (n *Node) beatLoop(stop context.Context) {
 			return
 		}
 	}
+}
+
+func timedOut(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
 }
 
 // edit is the change that a node makes with each beat.

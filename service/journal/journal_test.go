@@ -748,3 +748,13 @@ func TestRewriteWithoutChangesLosesNothing(t *testing.T) {
 		t.Errorf("the blobs are %q", recovery.Blobs)
 	}
 }
+
+// A caller that cuts while the goroutines end must not leave its batch in a queue that nobody takes from.
+func TestAQueueThatHasEndedTakesNothing(t *testing.T) {
+	var q queue
+	q.work.L, q.changed.L = &q.mu, &q.mu
+	q.end()
+	if ok, _ := q.push(&batch{}); ok || len(q.batches) > 0 {
+		t.Errorf("%d batches are queued behind the end", len(q.batches))
+	}
+}

@@ -146,7 +146,7 @@ func (q *queue) push(b *batch) (ok, held bool) {
 	for len(q.batches) > 0 && q.bytes+b.memory() > queueBytes && !q.broken && !q.held {
 		q.changed.Wait()
 	}
-	if q.broken {
+	if q.broken || q.ended { // nobody would write it
 		return false, false
 	}
 	q.batches = append(q.batches, b)
