@@ -389,6 +389,18 @@ func TestShellWordQuotesWhatAShellWouldSplit(t *testing.T) {
 	}
 }
 
+func TestDesignFitsATerminal(t *testing.T) {
+	t.Parallel()
+	for _, flags := range []string{"--rollout-cost 5.28 --noise-scale 1900 --gpus 8", "--gpus 8", "--fleet --gpus 8",
+		"--fleet --gpus 1024 --batch 65536 --group 16 --columns routed_experts=192"} {
+		text := call(t, "", append([]string{"design"}, strings.Fields(flags)...)...).stdout
+		if !strings.Contains(text, "\n") {
+			t.Errorf("design %s prints %q", flags, text)
+		}
+		narrow(t, text)
+	}
+}
+
 func TestDesignShowsTheServicesForAFleet(t *testing.T) {
 	t.Parallel()
 	services := func(args ...string) (x design.Topology) {

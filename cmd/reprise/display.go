@@ -62,12 +62,9 @@ func (d *display) end() {
 	})
 }
 
-// columns is the width for which paragraphs are wrapped.
-const columns = 80
-
 // wrapped prints a paragraph, whose first line begins with a mark.
 func (d *display) wrapped(mark, paragraph string) {
-	d.printf("%s", words.WrapAt(columns, mark, paragraph))
+	d.printf("%s", words.Wrap(mark, paragraph))
 }
 
 func (d *display) printf(format string, args ...any) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/policy"
 )
 
@@ -103,8 +104,8 @@ func fails(t *testing.T, got outcome, want ...string) string {
 func narrow(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
-			t.Errorf("a line of %d columns, more than %d:\n%s", n, columns, line)
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > words.Columns {
+			t.Errorf("a line of %d columns, more than %d:\n%s", n, words.Columns, line)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func (c *studyCommand) list(w io.Writer) error {
 		widest = max(widest, len(s.Name))
 	}
 	for _, s := range all {
-		fmt.Fprint(w, words.WrapAt(columns, fmt.Sprintf("%-*s  ", widest, s.Name), s.Title+" ("+s.Source+")"))
+		fmt.Fprint(w, words.Wrap(fmt.Sprintf("%-*s  ", widest, s.Name), s.Title+" ("+s.Source+")"))
 	}
 	_, err := fmt.Fprintln(w, "\nreprise study NAME runs one.")
 	return err

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reprise-rl/reprise/internal/words"
 )
 
 // typist types at a terminal in which the program runs, and reads what the terminal shows.
@@ -40,7 +42,7 @@ func startInTerminal(t *testing.T, c *exec.Cmd) *typist {
 		err = unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0)
 	}
 	if err == nil {
-		err = unix.IoctlSetWinsize(int(keys.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns})
+		err = unix.IoctlSetWinsize(int(keys.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: words.Columns})
 	}
 	if err != nil {
 		t.Fatal(err)

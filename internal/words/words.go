@@ -44,11 +44,11 @@ func Printable(text string) string {
 	}, text)
 }
 
-// lineWidth is the width of wrapped text.
-const lineWidth = 110
+// Columns is the width for which text is wrapped: that of a terminal.
+const Columns = 80
 
 // Wrap breaks a paragraph into lines, the first after a mark and the others indented below its first word.
-func Wrap(mark, text string) string { return WrapAt(lineWidth, mark, text) }
+func Wrap(mark, text string) string { return WrapAt(Columns, mark, text) }
 
 // WrapAt is Wrap at another width.
 func WrapAt(width int, mark, text string) string {

@@ -41,7 +41,7 @@ func TestParagraphsWrapBetweenWords(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(wrapped, "\n"), "\n")
 	for i, line := range lines {
 		if mark := map[bool]string{true: "  - ", false: "    "}[i == 0]; !strings.HasPrefix(line, mark) ||
-			len(line) > 110 && i < len(lines)-1 || strings.HasSuffix(line, " ") {
+			len(line) > words.Columns && i < len(lines)-1 || strings.HasSuffix(line, " ") {
 			t.Errorf("line %d: %q", i, line)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/internal/words"
 )
 
 // held trains a quadratic at a small rate, by updates on a batch drawn without replacement from the newest rollouts.
@@ -313,8 +314,8 @@ func TestWhatIsNotReliableIsSaidFirstAndRecommendsNothing(t *testing.T) {
 		t.Errorf("what is known well gives %q", r.Text())
 	}
 	for line := range strings.Lines(r.Text()) {
-		if utf8.RuneCountInString(strings.TrimRight(line, "\n")) > textWidth {
-			t.Errorf("a line is longer than %d: %q", textWidth, line)
+		if utf8.RuneCountInString(strings.TrimRight(line, "\n")) > words.Columns {
+			t.Errorf("a line is longer than %d: %q", words.Columns, line)
 		}
 	}
 }

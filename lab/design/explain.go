@@ -379,26 +379,23 @@ func (r *Recommendation) WhatIf(most int) (g Grid, highest float64) {
 	return g, highest
 }
 
-// textWidth is the width of a recommendation as text.
-const textWidth = 80
-
 // Text returns the recommendation as text.
 func (r *Recommendation) Text() string {
 	var w strings.Builder
 	heading := func(format string, args ...any) {
-		w.WriteString("\n" + words.WrapAt(textWidth, "", fmt.Sprintf(format, args...)))
+		w.WriteString("\n" + words.Wrap("", fmt.Sprintf(format, args...)))
 	}
 	lines := func(lines []Line) {
 		for _, l := range lines {
-			w.WriteString(words.WrapAt(textWidth, fmt.Sprintf("  %-18s ", l.Name), l.Text))
+			w.WriteString(words.Wrap(fmt.Sprintf("  %-18s ", l.Name), l.Text))
 		}
 	}
 	list := func(mark string, paragraphs []string) {
 		for _, p := range paragraphs {
-			w.WriteString(words.WrapAt(textWidth, mark, p))
+			w.WriteString(words.Wrap(mark, p))
 		}
 	}
-	w.WriteString(words.WrapAt(textWidth, "", r.Headline()))
+	w.WriteString(words.Wrap("", r.Headline()))
 	if len(r.Ways) > 0 {
 		unit := "the queue's"
 		if r.Run != nil {
