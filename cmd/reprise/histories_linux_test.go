@@ -316,9 +316,9 @@ func (h *chronicle) choose(random *rand.Rand) asked {
 		}
 	case k >= 79:
 		in.kind = dropping
-	case k >= 77 && len(h.saved) > 0:
-		in.kind, in.tag = restoring, h.saved[random.IntN(len(h.saved))]
-	case k >= 74:
+	case k >= 75 && len(h.saved) > 0:
+		in.kind, in.tag = restoring, h.saved[len(h.saved)-1] // others are often of earlier owners
+	case k >= 72:
 		h.next++
 		in.kind, in.tag = saving, fmt.Sprint("c", h.next)
 	default:
