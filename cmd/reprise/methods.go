@@ -51,7 +51,7 @@ func (c *methodsCommand) list(w io.Writer) error {
 		widest = max(widest, len(m.Name))
 	}
 	line := func(m configs.Method, text string) {
-		fmt.Fprint(w, words.WrapAt(columns, fmt.Sprintf("%-*s  ", widest, m.Name), text))
+		fmt.Fprint(w, words.Wrap(fmt.Sprintf("%-*s  ", widest, m.Name), text))
 	}
 	for _, m := range all {
 		if m.Needs == "" {
