@@ -17,6 +17,7 @@ import (
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/task/catalog"
 	"github.com/reprise-rl/reprise/lab/task/external"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
@@ -154,6 +155,9 @@ func (c Config) resolved() (Config, error) {
 	r.MinSize = c.Replay.MinSize
 	// other sections decide them
 	r.Shards, r.GroupSize, r.Advantage, r.MaxTokens, r.Seed, r.LeaseSeconds = 0, 0, "", 0, 0, 0
+	if r.DrawAdvantage == replay.AdvantageStored {
+		r.DrawAdvantage = "" // earlier runs and their digests have no other
+	}
 	c.Replay.Options = r
 	if o.ForwardPasses > 0 {
 		c.Pipeline.ForwardCost = o.ForwardCost
