@@ -162,7 +162,8 @@ func TestModelsAndPromptsThatCannotBeUsedAreRefused(t *testing.T) {
 	t.Parallel()
 	dir, missing := modelFolder(t), filepath.Join(t.TempDir(), "none")
 	for want, args := range map[string][]string{
-		"--model: read model configuration: open " + missing: {"--model", missing, "--prompt", "1"},
+		"--model: " + missing + " does not exist: want a Hugging Face model folder, or a run": {"--model", missing,
+			"--prompt", "1"},
 		"--prompt:": {"--model", dir, "--prompt", "hello"},
 		"prompt 0 has 40 tokens, the model's 32 positions": {"--model", dir, "--prompt", strings.Repeat("1", 40)},
 		"row 0 has no tokens":                              {"--model", dir, "--prompt", ""},
