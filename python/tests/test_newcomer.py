@@ -85,15 +85,19 @@ def test_a_call_to_nothing_names_the_address_and_the_remedy(gone: str, tmp_path:
                 assert not caught.value.sent or call is calls[-1]
 
 
-def test_a_dashboard_is_told_apart_from_its_service() -> None:
+def test_a_dashboard_is_told_apart_from_its_service(binary: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRISE", str(binary))
     with reprise.serve(http="127.0.0.1:0") as service:
         address = service.dashboard.rstrip("/").replace("http://", "grpc://")
-        with reprise.connect(address, timeout=0.5) as client, pytest.raises(reprise.Unavailable) as caught:
+        with reprise.connect(address, timeout=5) as client, pytest.raises(reprise.Unavailable) as caught:
             client.list()
     assert str(caught.value).startswith(f"an HTTP server answers at {address}, not gRPC: want the address of the service")
 
 
-def test_clients_services_and_batches_say_what_they_are(table: Create, server: Server, tmp_path: pathlib.Path) -> None:
+def test_clients_services_and_batches_say_what_they_are(
+    table: Create, server: Server, binary: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRISE", str(binary))
     with reprise.connect(server.address) as client:
         assert repr(client) == f"<reprise.Client at {server.address}>"
     with reprise.serve(tmp_path / "data") as service:

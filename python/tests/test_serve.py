@@ -206,7 +206,7 @@ def test_the_program_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("REPRISE")
     executable(tmp_path / "venv" / "reprise", "#!/usr/bin/python\n")  # the script of this package
     monkeypatch.setenv("PATH", str(tmp_path / "venv"))
-    with pytest.raises(reprise.NotFound, match="pip install reprise-rl"):
+    with pytest.raises(reprise.NotFound, match="run pip install ./python in a clone"):
         reprise.serve()
     found = executable(tmp_path / "bin" / "reprise", "\x7fELF")
     monkeypatch.setenv("PATH", f"{tmp_path / 'venv'}:{tmp_path / 'bin'}")

@@ -34,7 +34,7 @@ def test_without_torch_the_import_says_what_to_install() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT / "python" / "src", timeout=60
     )
-    assert "ImportError: reprise.torch needs PyTorch: pip install reprise-rl[torch]" in ran.stderr
+    assert "ImportError: reprise.torch needs PyTorch: pip install torch" in ran.stderr
 
 
 def go_test(package: str, run: str, *arguments: str) -> None:
