@@ -443,12 +443,20 @@ func (c *Client) reconnect(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// lookAgain gives a call that is not retried a connection, if it is lost and can be had within lookTime.
+// lookAgain gives a call that is not retried a connection, if it is lost and can be had within lookTime. It tries every
+// lookPause: gRPC does not try at once if the attempt before is just failing.
 func (c *Client) lookAgain(ctx context.Context) {
-	if c.conn.GetState() == connectivity.TransientFailure {
-		c.reconnect(ctx, c.lookTime)
+	if c.conn.GetState() != connectivity.TransientFailure {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.lookTime)
+	defer cancel()
+	for ctx.Err() == nil && c.conn.GetState() != connectivity.Ready {
+		c.reconnect(ctx, lookPause)
 	}
 }
+
+const lookPause = 100 * time.Millisecond
 
 // attempt calls once, with a deadline.
 func (c *Client) attempt(ctx context.Context, wait time.Duration, call func(context.Context) error) error {
