@@ -383,7 +383,8 @@ func TestPromptsAreScheduledByTheExpressionsOfATable(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a", Prompts: &prompts.Options{Fraction: 1, MaxReuse: 9, Keep: "tries == 0 || pass_rate < 1",
 		Score: "tries == 0 ? -difficulty : -1"}})
-	do[any](v, wire.PromptsReport, `{"table":"a","results":[{"id":"hard","difficulty":0.9},{"id":"easy","difficulty":0.2}]}`)
+	do[any](v, wire.PromptsReport,
+		`{"table":"a","results":[{"id":"hard","difficulty":0.9},{"id":"easy","difficulty":0.2}]}`)
 	for _, want := range []string{"easy", "hard"} {
 		got := do[wire.PromptsAnswer](v, wire.PromptsNext, wire.PromptsRequest{Table: "a", Batch: 1})
 		if len(got.Prompts) != 1 || got.Prompts[0].ID != want {
@@ -395,7 +396,8 @@ func TestPromptsAreScheduledByTheExpressionsOfATable(t *testing.T) {
 	_, err := try[any](v, wire.PromptsReport, `{"table":"a","results":[{"id":"x"}]}`)
 	checkRefusal(t, err, wire.Invalid, "total is 0")
 	_, err = try[any](v, wire.CreateTable, `{"name":"b","prompts":{"score":"reward","skip":"0.5"}}`)
-	checkRefusal(t, err, wire.Invalid, "prompts.score: reward: want an expression over a prompt", "there is no column reward",
+	checkRefusal(t, err, wire.Invalid, "prompts.score: reward: want an expression over a prompt",
+		"there is no column reward",
 		"prompts.skip: 0.5: want none: a generator passes over its fresh prompts by itself")
 }
 

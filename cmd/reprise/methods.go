@@ -11,7 +11,7 @@ import (
 
 // methodsCommand lists the published methods of replay, or shows one.
 type methodsCommand struct {
-	Name string `arg:"" optional:"" predictor:"method" help:"Name of a method, to print the keys that it sets. Without one, list the methods."`
+	Name string `arg:"" optional:"" predictor:"method" help:"Name of a method, to print its keys. Without one, list the methods."`
 	JSON bool   `name:"json" help:"Print the list as JSON."`
 }
 

@@ -304,8 +304,8 @@ func Parse(text []byte, assignments []string) (Config, error) {
 }
 
 // ParseMethod is Parse with the text of a method of replay between the file and the assignments. A method decides how
-// rollouts and prompts are replayed and what the loss is: with one, the sections replay, prompts and learner are at their
-// defaults before it, but for the optimizer and the number of prompts. nil: none.
+// rollouts and prompts are replayed and what the loss is: with one, the sections replay, prompts and learner are at
+// their defaults before it, but for the optimizer and the number of prompts. nil: none.
 func ParseMethod(text, method []byte, assignments []string) (Config, error) {
 	c := Default()
 	var problems option.Problems

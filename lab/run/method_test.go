@@ -36,7 +36,8 @@ func TestEveryMethodTrains(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			c := method(t, m.Name, "budget.compute=0", "budget.updates=4", "evaluate.every=100", "task.held_out=10",
-				"task.max=6", "warmup.steps=60", "pipeline.batch=96", "policy.hidden=16", "policy.intermediate=32", "learner.warmup=0")
+				"task.max=6", "warmup.steps=60", "pipeline.batch=96", "policy.hidden=16", "policy.intermediate=32",
+				"learner.warmup=0")
 			start, err := run.Begin(t.Context(), c, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -62,7 +63,7 @@ func TestMethodsChooseThePromptsThatTheirPapersName(t *testing.T) {
 		{"prompt-replay", "0 1 3 4 6 8", map[rollout.Version]string{4: "", 5: "4 3 6"}},
 		{"vcrl", "0 1 2 4 7 8", map[rollout.Version]string{5: "4 2 1 7"}},                       // 4p(1-p): .44 .75 1 .44
 		{"srpo", "8 0 4", map[rollout.Version]string{19: "", 20: "0"}},                          // all wrong, later
-		{"bapo", "4 2 0 1", map[rollout.Version]string{5: "2 1"}},                               // of 0.25 first, two of eight
+		{"bapo", "4 2 0 1", map[rollout.Version]string{5: "2 1"}},                               // the easier first
 		{"recall", "8 4", map[rollout.Version]string{9: "", 10: "8", 19: "", 20: "8"}},          // mastered
 		{"problem-priority", "0 1 4", map[rollout.Version]string{5: "4 1", 9: "", 50: "4 0 1"}}, // and the dull at 50
 	} {

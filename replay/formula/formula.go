@@ -81,7 +81,7 @@ func PromptColumns() [][2]string {
 		PassRateStep - PassRate:    {"pass_rate_step", "latest pass rate less the one before"},
 		PassRateVersion - PassRate: {"version", "of the trainers at the latest result"},
 		Tries - PassRate:           {"tries", "results so far"},
-		Streak - PassRate:          {"streak", "results in a row up to the latest whose responses were all right or all wrong"},
+		Streak - PassRate:          {"streak", "latest results in a row whose responses were all right or all wrong"},
 		Reuses - PassRate:          {"reuses", "times it was handed out again"},
 		Difficulty - PassRate:      {"difficulty", "what was reported with it, by any measure"},
 	}
@@ -151,9 +151,8 @@ func (n *node) reads(columns []Column) bool {
 	if n == nil {
 		return false
 	}
-	return n.op == readColumn && slices.Contains(columns, n.column) || slices.ContainsFunc(n.args[:], func(arg *node) bool {
-		return arg.reads(columns)
-	})
+	return n.op == readColumn && slices.Contains(columns, n.column) ||
+		slices.ContainsFunc(n.args[:], func(arg *node) bool { return arg.reads(columns) })
 }
 
 // Holds reports whether a condition is true of a rollout.
@@ -404,7 +403,8 @@ type compiler struct {
 func (c *compiler) typed(part ast.Node, want kind, by string) (*node, error) {
 	n, got, err := c.compile(part)
 	if err == nil && got != want {
-		err = fmt.Errorf("%s is %s, and %s must be %s: write an expression such as %s", part, got, by, want, c.of.example(want))
+		err = fmt.Errorf("%s is %s, and %s must be %s: write an expression such as %s", part, got, by, want,
+			c.of.example(want))
 	}
 	return n, err
 }

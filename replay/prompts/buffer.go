@@ -252,8 +252,8 @@ func (b *Buffer) enqueue(e *entry) {
 }
 
 // Report tells the buffer at version now of the trainers, 0 or above, what came of prompts: a prompt with 0 < p < 1 and
-// |p - 1/2| <= band enters, or gets the new estimate and Ref; any other leaves. (With the option keep, one of which that
-// is true is held, and all others stay known.) A replayed one was used at the version
+// |p - 1/2| <= band enters, or gets the new estimate and Ref; any other leaves. (With the option keep, one of which
+// that is true is held, and all others stay known.) A replayed one was used at the version
 // of the Next that handed it out, which the result does not change; any other, and one that no Next ever handed out,
 // was fresh and counts as used at now. Beyond max_prompts the prompt reported longest ago leaves, with its count of
 // reuses. Results are taken in order; if one is refused (see [rollout.ErrInvalid]) none is taken.

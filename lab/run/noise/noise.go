@@ -227,7 +227,8 @@ func addCosts(n *results.Noise, c *run.Snapshot, dir string) error {
 		"which biases the mean gradient and shows as correlation.")
 	warn(o.Sampler == replay.Prioritized, "Rollouts have equal weight here, while sampler %s prefers some.", o.Sampler)
 	warn(len(config.Replay.Sources) > 0, "The run composes batches of sources; the measurement took rollouts alike.")
-	warn(config.Prompts.Fraction != 0 || config.Prompts.Skip != "", "The run replays prompts; the measurement asked them in turn.")
+	warn(config.Prompts.Fraction != 0 || config.Prompts.Skip != "",
+		"The run replays prompts; the measurement asked them in turn.")
 	warn(config.Prompts.Limit > 0, "The run asks its first %d prompts over and over, and so did the measurement: "+
 		"differences between prompts count as error of the true gradient, which makes the correlation too low.",
 		config.Prompts.Limit)
