@@ -407,16 +407,12 @@ func TestFailuresAreRepeatedAndCountedOnce(t *testing.T) {
 func TestRequestsAreBalanced(t *testing.T) {
 	made, c := makeTask(t, "arithmetic")
 	var list []engine.Engine
-	both := make(chan struct{}) // are asked; before, the slow one is not slow, as it may be asked for everything
-	begin := sync.OnceFunc(func() { close(both) })
+	hang := make(chan struct{}) // from when the slow one answers no more
 	for _, name := range []string{"slow", "fast"} {
 		list = append(list, scripted{name, func(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
-			if r.N == 4 && name == "fast" { // not the probe's
-				begin()
-			}
 			select {
-			case <-both:
-				if r.N == 4 && name == "slow" {
+			case <-hang:
+				if name == "slow" {
 					<-ctx.Done()
 				}
 			default:
@@ -433,9 +429,16 @@ func TestRequestsAreBalanced(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	tests.Until(t, "a request to the slow engine", func() bool { return w.Stats().Engines[0].Outstanding > 0 })
-	before := w.Stats().Groups
-	tests.Until(t, "200 groups by the fast one", func() bool { return w.Stats().Groups >= before+200 })
+	made100 := func() { // groups, so that the requests of before have ended
+		before := w.Stats().Groups
+		tests.Until(t, "100 groups", func() bool { return w.Stats().Groups >= before+100 })
+	}
+	for i := range list { // an engine that is ready alone is asked for everything
+		tests.Until(t, "ready engines", func() bool { return w.Stats().Engines[i].Ready })
+	}
+	made100()
+	close(hang)
+	made100()
 	if n := w.Stats().Engines[0].Outstanding; n > 16 {
 		t.Errorf("the slow engine has %d completions to make, more than half of those in flight", n)
 	}
