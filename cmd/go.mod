@@ -8,6 +8,7 @@ require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/arrow-go/v18 v18.8.0
+	github.com/goccy/go-yaml v1.19.2
 	github.com/hanwen/go-fuse/v2 v2.12.1
 	github.com/reprise-rl/reprise v0.0.0
 	github.com/reprise-rl/reprise/lab v0.0.0
@@ -28,7 +29,6 @@ require (
 	github.com/expr-lang/expr v1.17.8 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/goccy/go-json v0.10.6 // indirect
-	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/gomlx/compute v0.1.14 // indirect
 	github.com/gomlx/gomlx v0.28.16 // indirect
 	github.com/google/flatbuffers v25.12.19+incompatible // indirect

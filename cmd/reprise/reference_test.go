@@ -8,22 +8,28 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+
+	"github.com/reprise-rl/reprise/configs"
 	"github.com/reprise-rl/reprise/internal/reference"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/lab/task/catalog"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/replay/prompts"
+	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service/server"
 	"github.com/reprise-rl/reprise/wire"
 )
 
-var writeReference = flag.Bool("write-reference", false, "write docs/reference.md and Python's definition.py anew")
+var writeReference = flag.Bool("write-reference", false,
+	"write docs/reference.md and Python's definition.py and methods.py anew")
 
 // Where what the code says is written.
 const (
 	referencePath = "../../docs/reference.md"
 	pythonPath    = "../../python/src/reprise/definition.py"
+	methodsPath   = "../../python/src/reprise/methods.py"
 )
 
 func TestReferenceListsEveryKey(t *testing.T) {
@@ -118,6 +124,49 @@ func TestReferenceOfPythonHasEveryKeyOfATable(t *testing.T) {
 		t.Error(err)
 	}
 	compareWith(t, pythonPath, w.String())
+}
+
+// Python's create takes the methods that a table makes: those with other keys of a table than sampler and capacity, or
+// with prompts that it chooses. What a generator or trainer has to do is told beside them.
+func TestReferenceOfPythonHasTheMethodsOfTables(t *testing.T) {
+	known := make(map[string]bool)
+	for f := range option.Fields(reflect.ValueOf(wire.Table{})) {
+		known[f.Key] = true
+	}
+	w := &reference.Writer{Root: "../.."}
+	var list []reference.Method
+	for _, m := range configs.Methods() {
+		var sections yaml.MapSlice
+		if err := yaml.UnmarshalWithOptions(m.Text, &sections, yaml.UseOrderedMap()); err != nil {
+			t.Fatalf("%s: %v", m.Name, err)
+		}
+		method := reference.Method{Name: m.Name, Title: m.Title, Source: m.Source}
+		plain, skips := true, false
+		for _, section := range sections {
+			for _, k := range section.Value.(yaml.MapSlice) {
+				switch key := k.Key.(string); {
+				case section.Key == "learner" && key == "advantage": // which tables take at insertion
+					method.Keys = append(method.Keys, k)
+				case section.Key == "prompts":
+					method.Prompts = append(method.Prompts, k)
+					plain, skips = false, skips || key == "skip"
+				case section.Key != "replay" || !known[key]:
+					method.Trainer = append(method.Trainer, yaml.MapItem{Key: section.Key.(string) + "." + key, Value: k.Value})
+				case key != "capacity" || k.Value != uint64(0):
+					method.Keys = append(method.Keys, k)
+					plain = plain && (key == "sampler" || key == "capacity")
+				}
+			}
+		}
+		if m.Needs == "" && !plain && !skips { // tables do not skip prompts
+			list = append(list, method)
+		}
+	}
+	w.PythonMethods(list)
+	if err := w.Err(); err != nil {
+		t.Error(err)
+	}
+	compareWith(t, methodsPath, w.String())
 }
 
 // compareWith compares a file with what the code says, after writing it if that was asked for.

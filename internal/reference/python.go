@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/goccy/go-yaml"
+
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
@@ -143,6 +145,57 @@ func (p python) class(name, doc string, keys []pythonKey) {
 	}
 }
 
+// Method is a published method whose mechanism is a table's. Its keys are in the order of its file.
+type Method struct {
+	Name, Title, Source    string
+	Keys, Prompts, Trainer yaml.MapSlice // of the table, of its prompt replay, and what is for others as section.key
+}
+
+// PythonMethods writes the Python module of methods.
+func (w *Writer) PythonMethods(list []Method) {
+	w.out.WriteString(methodsHead)
+	for _, m := range list {
+		keys := m.Keys
+		if len(m.Prompts) > 0 {
+			keys = append(slices.Clone(keys), yaml.MapItem{Key: "prompts", Value: m.Prompts})
+		}
+		fmt.Fprintf(&w.out, "    %q: Method(\n", m.Name)
+		fmt.Fprintf(&w.out, "        title=%q,\n        source=%q,\n", m.Title, m.Source)
+		w.out.WriteString("        keys={\n")
+		for _, k := range keys {
+			fmt.Fprintf(&w.out, "            %q: %s,\n", k.Key, w.literal(k.Value))
+		}
+		fmt.Fprintf(&w.out, "        },\n        trainer=%s,\n    ),\n", w.literal(m.Trainer))
+	}
+	w.out.WriteString("}\n")
+}
+
+// literal writes what YAML has as Python has it.
+func (w *Writer) literal(value any) string {
+	switch v := value.(type) {
+	case yaml.MapSlice:
+		entries := make([]string, len(v))
+		for i, k := range v {
+			entries[i] = fmt.Sprintf("%q: %s", k.Key, w.literal(k.Value))
+		}
+		return "{" + strings.Join(entries, ", ") + "}"
+	case []any:
+		entries := make([]string, len(v))
+		for i, entry := range v {
+			entries[i] = w.literal(entry)
+		}
+		return "[" + strings.Join(entries, ", ") + "]"
+	case bool:
+		return map[bool]string{false: "False", true: "True"}[v]
+	case string:
+		return fmt.Sprintf("%q", v)
+	case int64, uint64, float64:
+		return fmt.Sprint(v)
+	}
+	w.fail(fmt.Errorf("%v: %T: want what Python has", value, value))
+	return ""
+}
+
 // pythonColumns is the width of the module's lines.
 const pythonColumns = 120
 
@@ -172,12 +225,60 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from ._options import Options, given
+from .methods import method_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Made = TypeVar("Made", covariant=True)
 
+`
+
+const methodsHead = `"""Published methods whose mechanism is a table's, as its keys.
+
+Written from configs/methods by ` + "`go test ./cmd/reprise -run Reference -write-reference`" + `: change those. The files
+there say what was read of each source, and what differs here: ` + "`reprise methods NAME`" + ` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import Invalid
+
+METHOD_BATCH = 480
+
+
+@dataclass(frozen=True)
+class Method:
+    """A published method of replay.
+
+    Attributes:
+        title: what it does, in a line.
+        source: where it was published.
+        keys: of a table, as ` + "`Client.create`" + ` has them, with a capacity for batches of METHOD_BATCH rollouts.
+        trainer: what the method has beside a table, as section.key of a run of the laboratory: the loss, how much of a
+            batch is fresh.
+    """
+
+    title: str
+    source: str
+    keys: Mapping[str, Any]
+    trainer: Mapping[str, Any]
+
+
+def method_of(name: str) -> Method:
+    """Return a method by its name. Raises Invalid, naming all."""
+    if name not in METHODS:
+        raise Invalid(f"method: {name!r}: want one of {', '.join(METHODS)}; the others that `+"`reprise methods`"+` lists "
+                      "are losses or choose what is generated, with any table")  # fmt: skip
+    return METHODS[name]
+
+
+# fmt: off
+METHODS: Mapping[str, Method] = {
 `
 
 const pythonKeys = `
@@ -193,7 +294,13 @@ class Creator(Generic[Made]):
     """What creates tables."""
 
     def create(
-        self, name: str, definition: Definition | None = None, *, parts: int | None = None, **keys: Unpack[Keys]
+        self,
+        name: str,
+        definition: Definition | None = None,
+        *,
+        method: str | None = None,
+        parts: int | None = None,
+        **keys: Unpack[Keys],
     ) -> Made:
         """Create a table, or return the existing one if its definition is the same.
 
@@ -205,6 +312,7 @@ class Creator(Generic[Made]):
         Args:
             name: letters, digits, ` + "``-``, ``_`` and ``.``" + `, at most 128.
             definition: the keys as one; otherwise they are keyword arguments.
+            method: a published one, of ` + "`reprise.METHODS`" + `, whose keys are those that are not given.
             parts: of a table in parts on a cluster, by default one for each address given.
 `
 
@@ -213,7 +321,8 @@ const pythonTail = `
             Invalid: naming each key that is wrong or unknown, with what is wanted.
             Exists: a table of that name has another definition.
         """
-        return self._create(name, parts, given(definition, keys))
+        published = method_of(method).keys if method is not None else {}
+        return self._create(name, parts, {**published, **given(definition, keys)})
 
     def _create(self, name: str, parts: int | None, keys: dict[str, Any]) -> Made:
         raise NotImplementedError

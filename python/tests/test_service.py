@@ -198,6 +198,22 @@ def test_a_batch_is_composed_of_named_sources(table: Create) -> None:
     assert t.info().definition["sources"][0] == {**right.asdict(), "share": "0.5", "pool": "table"}
 
 
+@pytest.mark.parametrize("method", reprise.METHODS)
+def test_a_method_is_the_keys_that_are_not_given(table: Create, method: str) -> None:
+    keys = reprise.METHODS[method].keys
+    made = table(method=method, capacity=keys.get("capacity", 960) * 2).info().definition
+    assert made["capacity"] == keys.get("capacity", 960) * 2
+    for name in keys.keys() - {"capacity", "sources", "prompts"}:
+        assert made[name] == keys[name]
+    for name in keys.keys() & {"sources", "prompts"}:
+        assert made[name]
+
+
+def test_a_method_that_no_table_makes_is_refused(table: Create) -> None:
+    with pytest.raises(reprise.Invalid, match="method: 'tis': want one of advantage-replay, .*are losses"):
+        table(method="tis")
+
+
 @pytest.mark.parametrize(
     ("sources", "message"),
     [

@@ -62,6 +62,7 @@ from .errors import (
     Unauthenticated,
     Unavailable,
 )
+from .methods import METHODS, Method
 from .padded import Packed, Padded
 from .rollouts import record_batch, rollout
 from .service import Service, serve
@@ -75,8 +76,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "DEFAULT_COLUMNS", "Definition", "Denied",
     "DiskFull", "Elsewhere", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Keys", "Limiter",
-    "NoLease", "NotFound", "Packed", "Padded", "PartWarning", "Prompt", "PromptResult", "Prompts", "RepairWarning",
-    "RepeatWarning", "Service", "Source", "StaleWarning", "Starved", "Stats", "Stream", "Table", "TableInfo",
-    "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "publish", "record_batch", "rollout",
-    "serve",
+    "METHODS", "Method", "NoLease", "NotFound", "Packed", "Padded", "PartWarning", "Prompt", "PromptResult",
+    "Prompts", "RepairWarning", "RepeatWarning", "Service", "Source", "StaleWarning", "Starved", "Stats", "Stream",
+    "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "publish",
+    "record_batch", "rollout", "serve",
 ]  # fmt: skip

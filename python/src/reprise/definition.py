@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from ._options import Options, given
+from .methods import method_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -267,7 +268,13 @@ class Creator(Generic[Made]):
     """What creates tables."""
 
     def create(
-        self, name: str, definition: Definition | None = None, *, parts: int | None = None, **keys: Unpack[Keys]
+        self,
+        name: str,
+        definition: Definition | None = None,
+        *,
+        method: str | None = None,
+        parts: int | None = None,
+        **keys: Unpack[Keys],
     ) -> Made:
         """Create a table, or return the existing one if its definition is the same.
 
@@ -279,6 +286,7 @@ class Creator(Generic[Made]):
         Args:
             name: letters, digits, ``-``, ``_`` and ``.``, at most 128.
             definition: the keys as one; otherwise they are keyword arguments.
+            method: a published one, of `reprise.METHODS`, whose keys are those that are not given.
             parts: of a table in parts on a cluster, by default one for each address given.
             capacity: rollouts kept, over all shards; a multiple of shards; 1 or more [4096]
             capacity_bytes: payload bytes, all shards; of a service see docs/service.md, Sizing [no limit]
@@ -344,7 +352,8 @@ class Creator(Generic[Made]):
             Invalid: naming each key that is wrong or unknown, with what is wanted.
             Exists: a table of that name has another definition.
         """
-        return self._create(name, parts, given(definition, keys))
+        published = method_of(method).keys if method is not None else {}
+        return self._create(name, parts, {**published, **given(definition, keys)})
 
     def _create(self, name: str, parts: int | None, keys: dict[str, Any]) -> Made:
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pathlib
@@ -104,11 +105,26 @@ def test_two_lines_are_enough(binary: pathlib.Path, tmp_path: pathlib.Path, monk
 @pytest.mark.parametrize(
     ("options", "says"),
     [({"fresh": 0.75}, "fresh: 0.75: want 1 over a whole number, such as 1"), ({"fresh": 2}, "fresh: 2: want a share"),
-     ({"max_staleness": 0}, "max_staleness: 0: would be no limit")],
+     ({"max_staleness": 0}, "max_staleness: 0: would be no limit"), ({"method": "erlp"}, "method: 'erlp': want one of"),
+     ({"method": "vcrl"}, "method: 'vcrl' chooses prompts, which is TRL's to do")],
 )  # fmt: skip
 def test_what_replay_cannot_do_is_refused_by_name(options: dict[str, Any], says: str) -> None:
     with pytest.raises(reprise.Invalid, match=says):
         Replay(**options)
+
+
+METHODS = [name for name, method in reprise.METHODS.items() if "prompts" not in method.keys]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_published_method_trains_by_its_name(server: Server, method: str) -> None:
+    trainer = train(Replay(server.address, name(), method=method), max_steps=4)
+    keys, made = reprise.METHODS[method].keys, trainer.table.info().definition
+    assert made["sampler"] == keys["sampler"]
+    assert made["capacity"] == math.ceil(keys["capacity"] / 480 * 16)  # rollouts of a batch
+    assert sum(logged(trainer, "replay/uses")) > 0  # rollouts come again
+    given = train(Replay(server.address, name(), method=method, capacity=32), max_steps=1)
+    assert given.table.info().definition["capacity"] == 32
 
 
 def test_a_second_run_finds_the_table_of_the_first(server: Server) -> None:

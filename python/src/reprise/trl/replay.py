@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from ..address import connect_or_serve
 from ..definition import Keys, Sampler
 from ..errors import Invalid
+from ..methods import METHOD_BATCH, Method, method_of
 from ..table import Table
 from .layout import CORRECTIONS
 
@@ -24,11 +26,13 @@ class Replay:
         address: of the service; by default that in the environment's REPRISE_ADDRESS, or else a service that this
             process starts, with its data in the folder ``replay`` of the trainer's ``output_dir``.
         table: its name; by default made of ``output_dir``. The trainer creates it if it does not exist.
-        fresh: share of each batch that was never handed out as fresh, oldest first: 1, 1/2, 1/3 …, or 0. If TRL's
-            ``num_iterations`` is 1, each generated batch serves 1 / fresh batches, so that TRL generates as much as is
-            handed out as fresh: with 0.5 every second time. Queues ignore it.
+        method: a published one, of `reprise.METHODS`: what is not given is the method's, with a capacity for this
+            batch. Its loss, which its ``trainer`` names, is TRL's to have.
+        fresh: share of each batch that was never handed out as fresh, oldest first: 1, 1/2, 1/3 …, or 0; 0.5 by
+            default. If TRL's ``num_iterations`` is 1, each generated batch serves 1 / fresh batches, so that TRL
+            generates as much as is handed out as fresh: with 0.5 every second time. Queues ignore it.
         capacity: of the table in rollouts; by default two generated batches, those of all processes.
-        sampler: ``prioritized``, ``distinct``, ``uniform`` …, or a queue: ``fifo`` or ``lifo``.
+        sampler: ``prioritized``, the default, ``distinct``, ``uniform`` …, or a queue: ``fifo`` or ``lifo``.
         max_staleness: optimizer steps after which a rollout leaves the table; None: the capacity alone bounds it.
         weigh: multiply the advantages by the importance weights of the draws.
         token: of the service, if it asks for one.
@@ -38,16 +42,24 @@ class Replay:
 
     address: str | None = None
     table: str | None = None
-    fresh: float = 0.5
+    fresh: float = None  # type: ignore[assignment]  # until __post_init__
     capacity: int | None = None
-    sampler: Sampler = "prioritized"
+    sampler: Sampler = None  # type: ignore[assignment]  # until __post_init__
     max_staleness: int | None = None
     weigh: bool = True
     token: str | None = None
     timeout: float = 60.0
     options: Keys = field(default_factory=lambda: Keys())
+    method: str | None = None
 
     def __post_init__(self) -> None:
+        keys, trainer = self._method.keys, self._method.trainer
+        if "prompts" in keys:
+            raise Invalid(f"method: {self.method!r} chooses prompts, which is TRL's to do: want another")
+        share = trainer.get("replay.fresh_share", 1 / (1 + trainer["replay.mix"]) if "replay.mix" in trainer else 0.5)
+        for name, default in (("fresh", share), ("sampler", keys.get("sampler", "prioritized"))):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
         if not 0 <= self.fresh <= 1:
             raise Invalid(f"fresh: {self.fresh}: want a share of the batch, from 0 to 1")
         if self.sampler in QUEUES:
@@ -56,6 +68,10 @@ class Replay:
             raise Invalid(f"fresh: {self.fresh}: want 1 over a whole number, such as {1 / round(1 / self.fresh):.3g}")
         if self.max_staleness == 0:
             raise Invalid("max_staleness: 0: would be no limit: want at least 1, or None; or sampler fifo")
+
+    @property
+    def _method(self) -> Method:
+        return method_of(self.method) if self.method is not None else Method("", "", {}, {})
 
     def iterations(self, given: int) -> int:
         """Return the number of batches that one generated batch serves, of TRL's ``num_iterations``."""
@@ -78,13 +94,15 @@ class Replay:
             batch: rollouts in a batch of all processes.
             corrections: the rollouts have those of TRL with vLLM.
         """
-        capacity = 2 * batch if self.capacity is None else self.capacity
+        published = self._method.keys
+        batches = published.get("capacity", 2 * METHOD_BATCH) / METHOD_BATCH
+        capacity = math.ceil(batches * batch) if self.capacity is None else self.capacity
         if capacity < batch:
             raise Invalid(f"capacity: {capacity}: want at least the {batch} rollouts of a batch")
         own = {**self.options.get("columns", {}), **(CORRECTIONS if corrections else {})}
-        keys: Keys = {"capacity": capacity, "sampler": self.sampler, **self.options, "columns": own}
+        keys: Keys = {**published, "capacity": capacity, "sampler": self.sampler, **self.options, "columns": own}  # type: ignore[typeddict-item]
         if self.max_staleness is not None:
-            keys.setdefault("max_staleness", self.max_staleness)
+            keys["max_staleness"] = self.options.get("max_staleness", self.max_staleness)
         folder = Path(output_dir).resolve()
         plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in folder.name)[:100]
         name = self.table or f"{plain}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"

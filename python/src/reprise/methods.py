@@ -1,0 +1,147 @@
+"""Published methods whose mechanism is a table's, as its keys.
+
+Written from configs/methods by `go test ./cmd/reprise -run Reference -write-reference`: change those. The files
+there say what was read of each source, and what differs here: `reprise methods NAME` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import Invalid
+
+METHOD_BATCH = 480
+
+
+@dataclass(frozen=True)
+class Method:
+    """A published method of replay.
+
+    Attributes:
+        title: what it does, in a line.
+        source: where it was published.
+        keys: of a table, as `Client.create` has them, with a capacity for batches of METHOD_BATCH rollouts.
+        trainer: what the method has beside a table, as section.key of a run of the laboratory: the loss, how much of a
+            batch is fresh.
+    """
+
+    title: str
+    source: str
+    keys: Mapping[str, Any]
+    trainer: Mapping[str, Any]
+
+
+def method_of(name: str) -> Method:
+    """Return a method by its name. Raises Invalid, naming all."""
+    if name not in METHODS:
+        raise Invalid(f"method: {name!r}: want one of {', '.join(METHODS)}; the others that `reprise methods` lists "
+                      "are losses or choose what is generated, with any table")  # fmt: skip
+    return METHODS[name]
+
+
+# fmt: off
+METHODS: Mapping[str, Method] = {
+    "advantage-replay": Method(
+        title="Advantage-prioritized replay: draws by absolute advantage, old rollouts leave, part of each batch is fresh.",
+        source="arXiv 2606.04560",
+        keys={
+            "sampler": "prioritized",
+            "capacity": 7680,
+            "priority_base": "advantage",
+            "priority_exponent": 0.6,
+            "max_staleness": 32,
+        },
+        trainer={"replay.fresh_share": 0.5},
+    ),
+    "bapo": Method(
+        title="BAPO: hard prompts are asked again, and rollouts of groups that vary are learned from again.",
+        source="arXiv 2602.20722",
+        keys={
+            "sampler": "unseen",
+            "capacity": 1920,
+            "sources": [{"name": "varied", "share": 0.5, "where": "group_std > 0"}],
+            "prompts": {"fraction": 0.25, "keep": "pass_rate <= 0.25", "score": "pass_rate", "cooldown": 5},
+        },
+        trainer={},
+    ),
+    "er": Method(
+        title="ER: uniform draws from a buffer of recent rollouts, right answers kept for longer, AsymRE.",
+        source="arXiv 2604.08706",
+        keys={
+            "sampler": "uniform",
+            "capacity": 1920,
+            "retention": "positive",
+            "positive_fraction": 0.5,
+        },
+        trainer={"learner.objective": "asymre", "learner.shift": -0.1},
+    ),
+    "freshper": Method(
+        title="FreshPER: prioritized replay whose priorities fade with age.",
+        source="arXiv 2604.16918 and the README of its code",
+        keys={
+            "sampler": "prioritized",
+            "capacity": 61440,
+            "priority_base": "reward",
+            "priority_exponent": 0.6,
+            "age_decay": 500,
+        },
+        trainer={"pipeline.mode": "sync", "replay.mix": 1},
+    ),
+    "problem-priority": Method(
+        title="Prioritized replay of problems: by p(1 − p), with solved and unsolved problems tested again from time to time.",
+        source="arXiv 2601.02648",
+        keys={
+            "sampler": "lifo",
+            "capacity": 960,
+            "prompts": {"fraction": 0.75, "keep": "true", "score": "streak > 0 ? 0.2 : pass_rate * (1 - pass_rate)", "interval": "streak > 0 ? 50 : 5", "max_reuse": 1000},
+        },
+        trainer={},
+    ),
+    "prompt-replay": Method(
+        title="Prompt Replay: prompts of pass rate near one half are asked again.",
+        source="arXiv 2603.21177",
+        keys={
+            "sampler": "fifo",
+            "prompts": {"fraction": 0.75, "band": 0.3, "cooldown": 5, "max_reuse": 10},
+        },
+        trainer={"pipeline.mode": "sync"},
+    ),
+    "recall": Method(
+        title="RECALL: mastered prompts are reviewed, at intervals that grow.",
+        source="arXiv 2606.03087",
+        keys={
+            "sampler": "lifo",
+            "capacity": 960,
+            "prompts": {"fraction": 0.25, "keep": "pass_rate >= 1", "score": "-version", "interval": "10 * 2 ** min(streak - 1, 6)", "max_reuse": 1000},
+        },
+        trainer={},
+    ),
+    "spear": Method(
+        title="SPEAR: successes are kept, and learned from again by advantages to a baseline that moves.",
+        source="arXiv 2509.22601",
+        keys={
+            "sampler": "unseen",
+            "capacity": 9600,
+            "retention": "positive",
+            "positive_fraction": 0.8,
+            "positive_threshold": 0.5,
+            "positives_per_prompt": 4,
+            "positive_share": 0.25,
+            "draw_advantage": "baseline",
+            "advantage": "no_std",
+        },
+        trainer={},
+    ),
+    "vcrl": Method(
+        title="VCRL: prompts whose answers vary most are kept in a memory and asked again.",
+        source="arXiv 2509.19803",
+        keys={
+            "sampler": "lifo",
+            "capacity": 960,
+            "prompts": {"fraction": 0.5, "keep": "4 * pass_rate * (1 - pass_rate) >= 0.3", "score": "pass_rate * (1 - pass_rate)", "max_reuse": 100},
+        },
+        trainer={},
+    ),
+}
