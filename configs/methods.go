@@ -89,7 +89,6 @@ func missing() []Method {
 	const (
 		together   = "draws, in a run, of the prompts that a batch has fresh rollouts of"
 		experts    = "rollouts without log-probs"
-		freshly    = "sources of fresh rollouts in a run"
 		unfinished = "rollouts that are parked and resumed"
 		prefixes   = "prefixes of rollouts as prompts"
 		entry      = "a choice of a group's rollouts as it is inserted"
@@ -127,8 +126,6 @@ func missing() []Method {
 			Needs: "its loss"},
 		{Name: "trinity", Title: "Trinity-RFT's queue: by version less uses, with a cooldown.", Source: "its code",
 			Needs: "a queue in the order of an expression"},
-		{Name: "trl-replay", Title: "TRL's GRPO with a replay buffer: kept groups in the place of those without variance.",
-			Source: "its code", Needs: freshly},
 		{Name: "windowed-fifo", Title: "Forge: a queue out of order within a window.", Source: "a report",
 			Needs: "such a sampler"},
 	}

@@ -35,8 +35,9 @@ type Source struct {
 	Weight string `json:"weight,omitempty" default:"all alike"`
 	// rollouts of one prompt that it gives a batch at most
 	PerPrompt int `json:"per_prompt,omitempty" default:"no limit" range:"[0, 2147483647]"`
-	// what draws in its place where it holds too little: a source after it; or wait, and the batch waits until it holds
-	// enough
+	// have the batch wait until it holds enough; of pool fresh, those that fail the condition count too
+	Wait bool `json:"wait,omitempty" default:"off"`
+	// the source after it that draws in the places that it leaves free
 	Backfill string `json:"backfill,omitempty" default:"the sampler"`
 }
 
@@ -74,9 +75,6 @@ func (s Share) constant() (float64, bool) {
 	x, err := strconv.ParseFloat(string(s), 64)
 	return x, err == nil
 }
-
-// backfillWait is the backfill of a source that a batch waits for.
-const backfillWait = "wait"
 
 // A weight counts as one within these, so that the sum of all is a number.
 const (
@@ -146,7 +144,7 @@ func (s Source) validate(p *option.Problems, o Options, i int) {
 	for _, other := range o.Sources {
 		names = append(names, other.Name)
 	}
-	check("", s.Name != "" && s.Name != backfillWait, "name", s.Name, "a name other than %s", backfillWait)
+	check("", s.Name != "", "name", s.Name, "a name")
 	check("", !slices.Contains(names[:i], s.Name), "name", s.Name, "one that no source before it has")
 	_, err := s.schedule()
 	if err != nil {
@@ -158,8 +156,8 @@ func (s Source) validate(p *option.Problems, o Options, i int) {
 	check("count", s.Share == "" || s.Count == 0, "share", s.Share, "none with count %d: give one of them", s.Count)
 	check("count", s.Share != "" || s.Count > 0 || filled, "share", s.Share,
 		"a share or a count, or a source before it with backfill %s", s.Name)
-	check("backfill", s.Backfill == "" || s.Backfill == backfillWait || slices.Contains(names[i+1:], s.Backfill),
-		"backfill", s.Backfill, "%s, or the name of a source after it", backfillWait)
+	check("backfill", s.Backfill == "" || slices.Contains(names[i+1:], s.Backfill), "backfill", s.Backfill,
+		"the name of a source after it; wait: true has the batch wait")
 	if s.Where != "" {
 		_, err := formula.Condition(s.Where)
 		p.Check(err == nil, "where", s.Where, "a condition: %v", err)
@@ -204,7 +202,6 @@ type supplier struct {
 	share   *formula.Formula // nil: count
 	where   *formula.Formula // nil: all
 	fills   int              // the supplier that draws in its place; none: the sampler
-	waits   bool             // whether a batch waits for it
 	supply  supply           // nil: the fresh queue
 	members *members         // the supply, if it is the table
 	row     row              // of the condition, with the fresh queue
@@ -215,10 +212,10 @@ func newSuppliers(s *shard) []*supplier {
 	if s.retention == nil {
 		return nil
 	}
-	list := []*supplier{{Source: Source{Name: "fresh", Pool: PoolFresh}, fills: int(none), waits: true}}
+	list := []*supplier{{Source: Source{Name: "fresh", Pool: PoolFresh, Wait: true}, fills: int(none)}}
 	sources := s.options.composition()
 	for _, source := range sources {
-		p := &supplier{Source: source, fills: int(none), waits: source.Backfill == backfillWait, row: row{shard: s}}
+		p := &supplier{Source: source, fills: int(none), row: row{shard: s}}
 		for i := range sources {
 			if sources[i].Name == source.Backfill {
 				p.fills = i + 1
@@ -254,14 +251,10 @@ func (s *shard) ask(req request) error {
 	s.asked[0] = req.Fresh / each
 	left, waiting := req.Size/each-s.asked[0], s.asked[0]
 	for i, p := range s.suppliers[1:] {
-		want := p.Count / each
-		if p.share != nil {
-			x := p.share.At(float64(s.version))
-			if x != x {
-				return fmt.Errorf("sources: %s: share: %s is not a number at version %d: write an expression that is one at "+
-					"every version: %w", p.Name, p.Share, s.version, rollout.ErrInvalid)
-			}
-			want = int(math.Round(max(0, min(x, 1)) * float64(req.Size) / float64(each)))
+		want, ok := p.want(req.Size, each, s.version)
+		if !ok {
+			return fmt.Errorf("sources: %s: share: %s is not a number at version %d: write an expression that is one at "+
+				"every version: %w", p.Name, p.Share, s.version, rollout.ErrInvalid)
 		}
 		want = min(want, left)
 		left -= want
@@ -277,17 +270,56 @@ func (s *shard) ask(req request) error {
 			held = s.fresh.Waiting.Len - waiting
 			waiting += want
 		}
-		if most := p.most(s); p.waits && want*each > most {
+		if most := p.most(s); p.Wait && want*each > most {
 			return fmt.Errorf("sources: %s: a batch of %d waits for %d rollouts of it, and it can hold %d: ask for a smaller "+
 				"batch, or lower its share or count: %w", p.Name, req.Size, want*each, most, rollout.ErrInvalid)
 		}
-		if p.waits && held < want {
-			return fmt.Errorf("sampling %d of source %s from shard %d, which holds %d%s%s: insert such rollouts, or let "+
-				"another source backfill: %w", want*each, p.Name, s.number, max(held, 0)*each, p.condition(), s.losses(),
+		if p.Wait && held < want {
+			return fmt.Errorf("sampling %d of source %s from shard %d, which holds %d%s%s: insert such rollouts, or do not "+
+				"wait for it: %w", want*each, p.Name, s.number, max(held, 0)*each, p.condition(), s.losses(),
 				rollout.ErrStarved)
 		}
 	}
 	return nil
+}
+
+// want returns how many units of a batch the source is to draw as far as places are left, false if its share is not a
+// number at the version.
+func (p *supplier) want(size, each int, v rollout.Version) (int, bool) {
+	if p.share == nil {
+		return p.Count / each, true
+	}
+	x := p.share.At(float64(v))
+	return int(math.Round(max(0, min(x, 1)) * float64(size) / float64(each))), x == x
+}
+
+// FreshDraws returns how many rollouts of a batch of size the sources of pool fresh ask for at a version of the table,
+// and whether that differs between versions; nil if there are none.
+func (o Options) FreshDraws(size int) (at func(v rollout.Version) int, differs bool) {
+	each, fresh := 1, []*supplier(nil)
+	if o.Unit == UnitGroup {
+		each = max(o.GroupSize, 1)
+	}
+	for _, s := range o.Sources {
+		if s.Pool != PoolFresh {
+			continue
+		}
+		p := &supplier{Source: s}
+		p.share, _ = s.schedule()
+		fresh = append(fresh, p)
+		differs = differs || p.share != nil && p.share.Reads(formula.Version)
+	}
+	if fresh == nil {
+		return nil, false
+	}
+	return func(v rollout.Version) (n int) {
+		for _, p := range fresh {
+			if want, ok := p.want(size, each, v); ok {
+				n = min(n+want, size/each)
+			}
+		}
+		return n * each
+	}, differs
 }
 
 // most returns how many rollouts of a shard a source can hold.

@@ -19,10 +19,10 @@ import (
 // change with versions.
 func someSources() []Source {
 	return []Source{
-		{Name: "fresh", Pool: PoolFresh, Share: "0.3", Where: "group_std > 0", Backfill: "spare"},
+		{Name: "fresh", Pool: PoolFresh, Share: "0.3", Where: "group_std > 0", Wait: true, Backfill: "spare"},
 		{Name: "unused", Share: "version % 3 == 0 ? 0.5 : 0.2", Where: "uses == 0 || since_use > 2", Backfill: "successes"},
 		{Name: "successes", Count: 1, Where: "reward > 0", Weight: "abs(advantage) + 0.1", PerPrompt: 1},
-		{Name: "young", Share: "0.4", Where: "age < 2", Weight: "1 / (1 + uses)", PerPrompt: 2, Backfill: "wait"},
+		{Name: "young", Share: "0.4", Where: "age < 2", Weight: "1 / (1 + uses)", PerPrompt: 2, Wait: true},
 		{Name: "spare", Share: "0.5 - version / 40", Weight: "reward"},
 	}
 }
@@ -30,7 +30,7 @@ func someSources() []Source {
 // groupSources are of tables whose units are groups of two.
 func groupSources() []Source {
 	return []Source{
-		{Name: "fresh", Pool: PoolFresh, Count: 2, Where: "reward > 0", Backfill: "wait"},
+		{Name: "fresh", Pool: PoolFresh, Count: 2, Where: "reward > 0", Wait: true},
 		{Name: "spread", Share: "0.5", Where: "group_std > 0", Backfill: "old"},
 		{Name: "old", Share: "0.2", Where: "age > 1", Weight: "reward + 2"},
 	}
@@ -125,7 +125,7 @@ func (m *model) waits(req rollout.Request) bool {
 			held = len(m.fresh(req.Shard)) - taken
 			taken += n
 		}
-		if s.Backfill == backfillWait && held < n {
+		if s.Wait && held < n {
 			return true
 		}
 	}
@@ -238,7 +238,7 @@ func TestASourceThatCannotWorkIsRefusedByItsKeys(t *testing.T) {
 	kept := of(a)
 	kept.Retention, kept.PositiveFraction, kept.PositiveShare = KeepPositive, 0.5, 0.5
 	for want, o := range map[string]Options{
-		`sources[0].name: "": want a name other than wait`:                   of(Source{Share: "0.5"}),
+		`sources[0].name: "": want a name`:                                   of(Source{Share: "0.5"}),
 		`sources[1].name: a: want one that no source before it has`:          of(a, a),
 		`sources[1].share: 0.6: want at most 0.5, what the shares before it`: of(a, Source{Name: "b", Share: "0.6"}),
 		`sources[1].pool: fresh: want table or reserved behind a source`: of(a, Source{Name: "b", Share: "0.1",
@@ -261,8 +261,8 @@ func TestASourceThatCannotWorkIsRefusedByItsKeys(t *testing.T) {
 		}),
 		`sources[0].per_prompt: 1: want 0 with pool fresh`:    with(func(s *Source) { s.PerPrompt, s.Pool = 1, PoolFresh }),
 		`sources[0].per_prompt: -1: want 0 (no limit) to`:     with(func(s *Source) { s.PerPrompt = -1 }),
-		`sources[0].backfill: b: want wait, or the name of a`: with(func(s *Source) { s.Backfill = "b" }),
-		`sources[0].backfill: a: want wait, or the name of a`: with(func(s *Source) { s.Backfill = "a" }),
+		`sources[0].backfill: b: want the name of a source a`: with(func(s *Source) { s.Backfill = "b" }),
+		`sources[0].backfill: a: want the name of a source a`: with(func(s *Source) { s.Backfill = "a" }),
 		`sources[0].per_prompt: 1: want 0 with unit group`:    {Unit: UnitGroup, GroupSize: 2, Sources: of(one).Sources},
 		`sources[0].count: 3: want a multiple of group_size 2`: {Unit: UnitGroup, GroupSize: 2,
 			Sources: of(three).Sources},
@@ -293,11 +293,11 @@ func TestADrawOverPartsIsRefusedWhereEachNeedsToKnowTheOthers(t *testing.T) {
 
 func TestABatchWaitsForASourceThatSaysSo(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 64, Sources: []Source{
-		{Name: "right", Share: "0.5", Where: "reward >= 1", Backfill: "wait"}}})
+		{Name: "right", Share: "0.5", Where: "reward >= 1", Wait: true}}})
 	mustInsert(t, table, group(0, 0, 0), group(0, 1, 0))
 	_, err := table.Sample(ctx, rollout.Request{Size: 4})
 	if !errors.Is(err, rollout.ErrStarved) || !strings.Contains(err.Error(), "sampling 2 of source right from shard 0, "+
-		"which holds 1 where reward >= 1: insert such rollouts, or let another source backfill") {
+		"which holds 1 where reward >= 1: insert such rollouts, or do not wait for it") {
 		t.Fatalf("got %v", err)
 	}
 	mustInsert(t, table, group(0, 1))
@@ -309,7 +309,7 @@ func TestABatchWaitsForASourceThatSaysSo(t *testing.T) {
 
 // What no insertion can help is no reason to wait.
 func TestABatchThatCanNeverBeFilledIsRefusedAtOnce(t *testing.T) {
-	right := Source{Name: "right", Share: "0.5", Where: "reward >= 1", Backfill: "wait"}
+	right := Source{Name: "right", Share: "0.5", Where: "reward >= 1", Wait: true}
 	for want, c := range map[string]struct {
 		o    Options
 		size int
@@ -319,7 +319,7 @@ func TestABatchThatCanNeverBeFilledIsRefusedAtOnce(t *testing.T) {
 			Options{Capacity: 8, Sampler: Uniform, Sources: []Source{right}}, 20},
 		"sources: kept: a batch of 8 waits for 6 rollouts of it, and it can hold 4": {
 			Options{Capacity: 8, Retention: KeepPositive, PositiveFraction: 0.5,
-				Sources: []Source{{Name: "kept", Pool: PoolReserved, Count: 6, Backfill: "wait"}}}, 8},
+				Sources: []Source{{Name: "kept", Pool: PoolReserved, Count: 6, Wait: true}}}, 8},
 	} {
 		table := mustNew(t, c.o)
 		mustInsert(t, table, group(0, 1, 0))
@@ -333,7 +333,7 @@ func TestABatchThatCanNeverBeFilledIsRefusedAtOnce(t *testing.T) {
 // A trainer that goes back makes last uses earlier, and its versions come again.
 func TestASourceByTimeSinceUseFollowsARewind(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 8, Sources: []Source{{Name: "rested", Count: 1, Where: "since_use >= 2",
-		Backfill: "wait"}}})
+		Wait: true}}})
 	mustInsert(t, table, group(0, 1))
 	at := func(v rollout.Version, set func(context.Context, rollout.Version) error) {
 		t.Helper()

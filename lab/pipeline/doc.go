@@ -26,8 +26,9 @@
 // prompts that teach most ([PR]). The random draws of a job depend on its own number either way.
 //
 // Options.Mix makes every (1+K)-th batch consist of fresh rollouts only, with K replay batches between ([FP] alg. 1).
-// Options.FreshShare makes a part of each batch fresh. A draw is fresh if its rollout was never handed out as fresh
-// before; the oldest come first. Trainers wait until enough are there.
+// Options.FreshShare makes a part of each batch fresh, FreshAt one that follows the version. A draw is fresh if its
+// rollout was never handed out as fresh before; the oldest come first. Trainers wait until enough are there. With
+// Options.Composed the buffer takes the fresh draws by itself: a table with sources.
 //
 // Options.BatchUpdates i takes i updates in a row on each batch; the buffer counts one draw. Together with PublishEvery
 // i v this is the schedule (v, i) of [OG], where workers receive weights every v batches.

@@ -138,7 +138,7 @@ func (l *Live) sample(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.waiting, cancel)()
-	req := rollout.Request{Size: l.opts.Batch, Fresh: l.opts.freshDraws(int(l.version))}
+	req := l.opts.request(l.version, 0)
 	b, err := l.parts.Feed.Sample(ctx, req)
 	if err != nil {
 		return fmt.Errorf("sample %d rollouts for update %d: %w", req.Size, l.version+1, err)

@@ -91,6 +91,13 @@ type Options struct {
 	// FreshShare is the share of fresh draws in every batch, rounded to whole rollouts per trainer, in [0, 1]. It
 	// excludes Mix [0: none].
 	FreshShare float64 `yaml:"-"`
+	// FreshAt gives the fresh draws of each trainer's batch by the version that it is drawn at, in the place of FreshShare
+	// where they differ. It must be a pure function. Such a machine is asynchronous, and counts compute by the clock
+	// [none].
+	FreshAt func(v rollout.Version) int `yaml:"-"`
+	// Composed says that the buffer draws the fresh ones by itself: requests ask for none, and a batch may hold fewer,
+	// where the buffer passes some over. It still waits for as many [false].
+	Composed bool `yaml:"-"`
 
 	// when workers take up new weights: at each group (group), or within rollouts (token) [group]
 	WeightSync WeightSync `yaml:"weight_sync"`
@@ -109,7 +116,7 @@ type Options struct {
 	Updates       int     `yaml:"-"` // after which the run ends [0: no limit]
 	ComputeBudget float64 `yaml:"-"` // ends the run at the first update that reaches it [0: no limit]
 	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it, more with ForwardPasses
-	// (METHODS 1) [Options.ReplayCompute]. With FilterGroups it only estimates, from below.
+	// (METHODS 1) [Options.ReplayCompute]. With FilterGroups and FreshAt it only estimates, from below.
 	UpdateCompute float64 `yaml:"-"`
 
 	// Concurrency limits the generations and steps that run at the same time. It does not affect results [GOMAXPROCS].
@@ -196,6 +203,11 @@ func (o Options) checkFresh(p *option.Problems) {
 	p.Check(o.FreshShare >= 0 && o.FreshShare <= 1, "fresh_share", o.FreshShare, "0 to 1")
 	p.Check(o.Mix <= 0 || !(o.FreshShare > 0),
 		"fresh_share", o.FreshShare, "0 with mix %d: only one of them may be set", o.Mix)
+	if o.FreshAt != nil {
+		p.Check(o.Mix == 0 && o.FreshShare == 0, "mix", o.Mix, "0, and fresh_share 0, where fresh draws follow the version")
+		p.Check(o.Mode != Sync, "mode", o.Mode, "%s where fresh draws follow the version", Async)
+		return
+	}
 	if !o.freshValid() || o.Trainers < 1 || o.Batch < 1 || o.Group < 1 || o.Batch%o.Trainers != 0 {
 		return // reported already
 	}
@@ -248,6 +260,8 @@ func (o Options) freshValid() bool {
 func (o Options) freshDraws(v int) int {
 	size := o.Batch / o.Trainers
 	switch {
+	case o.FreshAt != nil:
+		return min(max(o.FreshAt(rollout.Version(v)), 0), size)
 	case o.Mix <= 0:
 		return int(math.Round(o.FreshShare * float64(size)))
 	case v/o.BatchUpdates%(1+o.Mix) == 0:
@@ -256,6 +270,18 @@ func (o Options) freshDraws(v int) int {
 		return 0
 	}
 }
+
+// request asks for a trainer's batch in the update after version v.
+func (o Options) request(v rollout.Version, shard int) rollout.Request {
+	req := rollout.Request{Size: o.Batch / o.Trainers, Shard: shard}
+	if !o.Composed {
+		req.Fresh = o.freshDraws(int(v))
+	}
+	return req
+}
+
+// byClock reports whether compute is the busy time by the clock, because what an update costs is not known before.
+func (o Options) byClock() bool { return o.FilterGroups || o.FreshAt != nil }
 
 // freshDrawsPerTurn returns how many fresh draws a trainer takes in a turn of synchronous mode.
 func (o Options) freshDrawsPerTurn() int {
@@ -390,7 +416,8 @@ func (o Options) ExpectedReplayRatio() float64 {
 	return o.RolloutCost * float64(o.Trainers) / float64(o.Workers) / o.TrainingCost()
 }
 
-// FreshPerUpdate is the mean number of fresh draws per update over all trainers, 0 without Mix and FreshShare. If it is
+// FreshPerUpdate is the mean number of fresh draws per update over all trainers, 0 without Mix and FreshShare; with
+// FreshAt that of the first. If it is
 // above [Options.NewPerUpdate], trainers wait for fresh rollouts. If it is below, rollouts not drawn as fresh pile up
 // until the buffer drops the oldest, and fresh draws are of the oldest that it keeps.
 func (o Options) FreshPerUpdate() float64 {

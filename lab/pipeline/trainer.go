@@ -11,9 +11,9 @@ import (
 
 // Source is what trainers draw batches from, and tell what they learned. It is called from one goroutine.
 type Source interface {
-	// Sample draws a batch with exactly req.Fresh fresh draws. An error that wraps rollout.ErrStarved means that there
-	// are too few rollouts, or too few fresh ones: the trainer tries again after the next insertion. A run that gets
-	// stuck ends with this error, so its text should say what is missing.
+	// Sample draws a batch with exactly req.Fresh fresh draws, unless it composes batches ([Options.Composed]). An error
+	// that wraps rollout.ErrStarved means that there are too few rollouts, or too few fresh ones: the trainer tries again
+	// after the next insertion. A run that gets stuck ends with this error, so its text should say what is missing.
 	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
 	// Report passes on what the learner measured of an update's draws. It is called at the end of every update, before
 	// Advance, so that the buffer is still at the version the batches were trained at. There may be no feedback.
@@ -113,7 +113,7 @@ func (m *Machine) sampleMissing() error {
 		if have != nil {
 			continue
 		}
-		b, err := m.parts.Buffer.Sample(m.pool.ctx, rollout.Request{Size: size, Fresh: fresh, Shard: shard})
+		b, err := m.parts.Buffer.Sample(m.pool.ctx, m.opts.request(m.version, shard))
 		if errors.Is(err, rollout.ErrStarved) {
 			t.starvation.cause = err
 			if len(m.waiting) == 0 {
@@ -127,7 +127,7 @@ func (m *Machine) sampleMissing() error {
 		if len(b.Draws) != size {
 			return fmt.Errorf("batch of shard %d has %d draws, want %d", shard, len(b.Draws), size)
 		}
-		if n := countFresh(b); n != fresh {
+		if n := countFresh(b); n > fresh || n < fresh && !m.opts.Composed {
 			return fmt.Errorf("batch of shard %d has %d fresh draws, want %d", shard, n, fresh)
 		}
 		t.batches[shard] = b
@@ -312,15 +312,26 @@ func (m *Machine) stuckError() error {
 func (m *Machine) missing() string {
 	t, fresh := &m.trainer, ""
 	if n := m.freshPerTrainer(); n > 0 {
-		fresh = fmt.Sprintf(", %d of them fresh (replay.mix %d, fresh_share %g),", n, m.opts.Mix, m.opts.FreshShare)
+		fresh = fmt.Sprintf(", %d of them fresh (%s),", n, m.freshBy())
 	}
 	return fmt.Sprintf("%d of %d trainers find too few rollouts for %d each%s in update %d",
 		len(t.batches)-t.drawn, m.opts.Trainers, m.perTrainer(), fresh, m.version+1)
 }
 
+// freshBy names what decides how many draws are fresh.
+func (m *Machine) freshBy() string {
+	if m.opts.Composed {
+		return "replay.sources"
+	}
+	return fmt.Sprintf("replay.mix %d, fresh_share %g", m.opts.Mix, m.opts.FreshShare)
+}
+
 // lowerFreshShare adds the fresh share to the options to lower, if it is set.
 func (m *Machine) lowerFreshShare() string {
-	if m.opts.FreshShare == 0 {
+	switch {
+	case m.opts.Composed:
+		return ", the share of fresh sources"
+	case m.opts.FreshShare == 0:
 		return ""
 	}
 	return fmt.Sprintf(", fresh_share (%g)", m.opts.FreshShare)

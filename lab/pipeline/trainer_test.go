@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -331,6 +332,68 @@ func TestAShareOfEveryBatchIsFresh(t *testing.T) {
 	expect(t, "fresh draws", r.freshDraws(), []int{2, 2, 2, 2, 2, 2})
 	expect(t, "fresh rollouts", l.fresh, [][]rollout.ID{{1, 2}, {3, 4}, {5, 6}, {7, 8}, {9, 10}, {11, 12}})
 	expect(t, "replay ratio", r.last().ReplayRatio(), float64(opts.Batch)/opts.FreshPerUpdate())
+}
+
+// tableOf is a table of 16 rollouts whose sources compose batches.
+func tableOf(t *testing.T, sources ...replay.Source) *replay.Table {
+	t.Helper()
+	table, err := replay.New(replay.Options{Capacity: 16, Sources: sources})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func TestABufferFillsThePlacesOfFreshGroupsThatItPassesOver(t *testing.T) {
+	// mu = 3: groups arrive at 12, 24, 36, 48, and each is the fresh batch of the update that begins then. The second and
+	// the fourth have no variance, and give their places to rollouts that have.
+	opts := small(3)
+	opts.FreshShare, opts.Composed, opts.Updates = 1, true, 4
+	p := filtering(tableOf(t,
+		replay.Source{Name: "fresh", Pool: replay.PoolFresh, Share: "1", Where: "group_std > 0", Wait: true,
+			Backfill: "kept"},
+		replay.Source{Name: "kept", Where: "group_std > 0"},
+	), func(p int) bool { return p%2 == 1 })
+	var l witness
+	p.Learner = &l
+	r := run(t, opts, p)
+	expect(t, "updates end", r.times(), []float64{16, 28, 40, 52})
+	expect(t, "fresh draws", r.freshDraws(), []int{4, 0, 4, 0})
+	ids := l.ids()
+	expect(t, "rollouts of the first and the third", [][]rollout.ID{ids[0], ids[2]},
+		[][]rollout.ID{{1, 2, 3, 4}, {9, 10, 11, 12}})
+	expect(t, "rollouts of the second", slices.Sorted(slices.Values(ids[1])), []rollout.ID{1, 2, 3, 4})
+	for _, d := range l.draws[3] {
+		if d.GroupStd == 0 {
+			t.Errorf("rollout %d of a group without variance is trained on", d.ID)
+		}
+	}
+}
+
+func TestFreshDrawsThatFollowTheVersionAreWaitedFor(t *testing.T) {
+	// As of a mix of 1: groups arrive at 12, 24, 36, …; batches of version 0, 2 and 4 are fresh and wait for them.
+	opts := small(3)
+	source := replay.Source{Name: "fresh", Pool: replay.PoolFresh, Share: "version % 2 == 0 ? 1 : 0", Wait: true}
+	at, differs := replay.Options{Sources: []replay.Source{source}}.FreshDraws(4)
+	expect(t, "whether the share differs between versions", differs, true)
+	opts.FreshAt, opts.Composed, opts.Updates = at, true, 6
+	p := parts(tableOf(t, source))
+	var l drawn
+	p.Learner = &l
+	r := run(t, opts, p)
+	expect(t, "updates end", r.times(), []float64{16, 20, 28, 32, 40, 44})
+	expect(t, "fresh rollouts", l.fresh, [][]rollout.ID{{1, 2, 3, 4}, nil, {5, 6, 7, 8}, nil, {9, 10, 11, 12}, nil})
+	expect(t, "compute: six updates of 4, and a worker that never waits", r.last().Compute, 24.0+44)
+	for want, change := range map[string]func(*pipeline.Options){
+		"mode: sync: want async where fresh draws":             func(o *pipeline.Options) { o.Mode = pipeline.Sync },
+		"mix: 2: want 0, and fresh_share 0, where fresh draws": func(o *pipeline.Options) { o.Mix = 2 },
+	} {
+		bad := opts
+		change(&bad)
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
 }
 
 func TestTurnsOfAMixInsertWhatTheirFreshUpdatesTake(t *testing.T) {

@@ -15,7 +15,7 @@ type Update struct {
 	Stored   uint64    // what they became in it so far: more if the buffer stores steps
 	Dropped  uint64    // rollouts generated and dropped so far, see Options.FilterGroups
 	Used     uint64    // K_train, rollouts trained on so far, every use counted, those by Options.BatchUpdates too
-	Compute  float64   // so far, by formula: updates times Options.UpdateCompute; ComputeBusy with FilterGroups
+	Compute  float64   // so far, by formula: updates times UpdateCompute; ComputeBusy with FilterGroups or FreshAt
 	Workers  []GPUTime // so far, by worker
 	Trainer  GPUTime   // so far, of each trainer: they step together
 	Trainers int       // T
@@ -23,7 +23,7 @@ type Update struct {
 	StalenessMean float64 // of the batch's draws, in versions
 	StalenessMax  int32
 	BatchReward   float64 // mean over the batch's draws
-	FreshDraws    int     // of the batch, see Options.Mix and FreshShare; 0 in further updates on the same batch
+	FreshDraws    int     // of the batch, see Options.Mix, FreshShare; 0 in further updates on the same batch
 
 	NewRollouts     int     // inserted since the previous update
 	NewGroups       int     // their groups
@@ -105,7 +105,7 @@ func (u *Update) describe(batches []*rollout.Batch) {
 
 // compute returns the compute so far: by formula, or by the clock where what an update costs depends on the rewards.
 func (m *Machine) compute() float64 {
-	if m.opts.FilterGroups {
+	if m.opts.byClock() {
 		return m.gpuTimes().ComputeBusy()
 	}
 	return float64(m.version) * m.opts.UpdateCompute

@@ -96,7 +96,7 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 		return nil, fmt.Errorf("inspect %s: %w", dir, err)
 	}
 	in.count(table.Options(), known, held)
-	in.rank(table.Options(), known.ageDecay, held, rows, c.Replay.Mix > 0 || c.Replay.FreshShare > 0)
+	in.rank(table.Options(), known.ageDecay, held, rows, c.drawsFresh())
 	return in, nil
 }
 

@@ -1,8 +1,11 @@
 package run_test
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -148,6 +151,82 @@ func TestBAPODrawsHalfOfABatchFromGroupsThatVary(t *testing.T) {
 	if varied != 4 {
 		t.Errorf("%d of 8 draws are of the group that varies, want its 4", varied)
 	}
+}
+
+// TRL's buffer, by hand: groups of 4 with 1, 2, 0 and 4 right answers. The first two batches are two groups each. In the
+// second both have no variance, and the kept groups take their places: sums of |advantage| x deviation, which are those
+// of |reward - mean|, are 1.5 and 2, so that the second group comes first with probability 4/7.
+func TestTRLReplayFillsPlacesInProportionToAdvantageTimesDeviation(t *testing.T) {
+	o := method(t, "trl-replay").Replay.Options
+	o.Capacity, o.Shards, o.GroupSize, o.MinSize = 64, 1, 4, 0
+	const trials = 2000
+	first := 0
+	for seed := range uint64(trials) {
+		o.Seed = seed
+		table, err := replay.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		insertGroups(t, table, "a 1 0 0 0", "b 1 1 0 0")
+		if batch := sample(t, table, 8); batch.SourceCounts[0] != 8 {
+			t.Fatalf("the sources gave %v", batch.SourceCounts)
+		}
+		if _, err := table.Sample(t.Context(), rollout.Request{Size: 8}); !errors.Is(err, rollout.ErrStarved) {
+			t.Fatalf("a batch without fresh rollouts gave %v", err)
+		}
+		insertGroups(t, table, "c 0 0 0 0", "d 1 1 1 1")
+		batch := sample(t, table, 8)
+		if got := promptsOf(batch); got != "a a a a b b b b" && got != "b b b b a a a a" || batch.SourceCounts[1] != 8 {
+			t.Fatalf("drew %s, the sources gave %v", got, batch.SourceCounts)
+		}
+		if batch.Draws[0].Rollout.PromptID == "b" {
+			first++
+			if p := batch.Draws[0].Probability; math.Abs(p-4.0/7) > 1e-6 {
+				t.Fatalf("the second group has probability %g", p)
+			}
+		}
+	}
+	if mean, sd := trials*4.0/7, math.Sqrt(trials*4.0/7*3/7); math.Abs(float64(first)-mean) > 4*sd {
+		t.Errorf("the second group came first %d times of %d, want %.0f within 4 x %.0f", first, trials, mean, sd)
+	}
+}
+
+// insertGroups inserts groups of a prompt and its rewards, the rollouts with ever smaller log-probs.
+func insertGroups(t *testing.T, table *replay.Table, groups ...string) {
+	t.Helper()
+	for _, text := range groups {
+		var g rollout.Group
+		words := strings.Fields(text)
+		for i, word := range words[1:] {
+			reward, err := strconv.ParseFloat(word, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Rollouts = append(g.Rollouts, rollout.New(words[0], []int32{1}, rollout.Completion{Tokens: []int32{2},
+				Logprobs: []float32{-float32(i + 1)}, Reward: float32(reward), Version: table.Version()}))
+		}
+		if _, err := table.Insert(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func sample(t *testing.T, table *replay.Table, size int) *rollout.Batch {
+	t.Helper()
+	batch, err := table.Sample(t.Context(), rollout.Request{Size: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return batch
+}
+
+// promptsOf lists the prompts of a batch's draws.
+func promptsOf(b *rollout.Batch) string {
+	var list []string
+	for _, d := range b.Draws {
+		list = append(list, d.Rollout.PromptID)
+	}
+	return strings.Join(list, " ")
 }
 
 func TestAMethodDecidesReplayAndTheLossAndNothingElse(t *testing.T) {

@@ -28,6 +28,7 @@ func (c Config) pipelineOptions() pipeline.Options {
 		c.Budget.Updates
 	o.GroupTiming = c.groupTiming()
 	o.Mix, o.FreshShare = c.Replay.Mix, c.Replay.FreshShare
+	c.composeFresh(&o)
 	o.ForwardPasses = c.Learner.forwardPasses(o.BatchUpdates)
 	training := o.TrainingCost()
 	if o.WeightSync == pipeline.ByToken {
@@ -50,6 +51,28 @@ func (c Config) pipelineOptions() pipeline.Options {
 		o.UpdateCompute = float64(float64(o.Batch) * (training + share))
 	} // else the pipeline's default, ReplayCompute
 	return o
+}
+
+// composeFresh sets what the fresh sources of a table take of each batch, which the trainers wait for.
+func (c Config) composeFresh(o *pipeline.Options) {
+	size, table := o.Batch/max(o.Trainers, 1), c.Replay.Options
+	table.GroupSize = o.Group
+	at, differs := table.FreshDraws(size)
+	switch {
+	case at == nil || size < 1 || o.Mix > 0 || o.FreshShare > 0:
+		return
+	case differs:
+		o.FreshAt = at
+	default:
+		o.FreshShare = float64(at(0)) / float64(size)
+	}
+	o.Composed = true
+}
+
+// drawsFresh reports whether part of some batches is of rollouts never handed out as fresh before.
+func (c Config) drawsFresh() bool {
+	o := c.pipelineOptions()
+	return o.Mix > 0 || o.FreshShare > 0 || o.FreshAt != nil
 }
 
 // Schedule returns what package sim needs to run the configuration's schedule without a model.
@@ -142,6 +165,8 @@ func (c Config) InWords() string {
 	switch {
 	case p.Mix > 0:
 		text += fmt.Sprintf("; after each batch of new ones %s", words.Plural(p.Mix, "batch", "batches"))
+	case p.FreshAt != nil:
+		text += "; the share of new ones follows the version"
 	case p.FreshShare > 0:
 		text += fmt.Sprintf("; %.0f%% of each batch are new", 100*p.FreshShare)
 	}
@@ -162,6 +187,8 @@ func (c Config) Sampling() string {
 	switch p := c.pipelineOptions(); {
 	case p.Mix > 0:
 		text += fmt.Sprintf("; %s to each on fresh rollouts", words.Plural(p.Mix, "replay update"))
+	case p.FreshAt != nil:
+		text += "; the share of fresh rollouts follows the version"
 	case p.FreshShare > 0:
 		text += fmt.Sprintf("; %.0f%% of each batch fresh", 100*p.FreshShare)
 	}
@@ -281,8 +308,15 @@ func (c Config) checkTable(problems *option.Problems) {
 	check(sampler, !o.Sampler.Consumes() || c.Replay.Mix == 0 && c.Replay.FreshShare == 0, "replay.mix", c.Replay.Mix,
 		"0, and fresh_share 0, with sampler %s, of which every draw is fresh", o.Sampler)
 	for i, s := range o.Sources {
-		check("", s.Pool != replay.PoolFresh, fmt.Sprintf("replay.sources[%d].pool", i), s.Pool,
-			"table or reserved: what is fresh of a batch, and so what is generated, replay.fresh_share and replay.mix say")
+		if s.Pool != replay.PoolFresh {
+			continue
+		}
+		key := fmt.Sprintf("replay.sources[%d]", i)
+		check("", c.Replay.Mix == 0 && c.Replay.FreshShare == 0, key+".pool", s.Pool, "another pool with "+
+			"replay.mix or fresh_share, which say what is fresh of a batch")
+		check("", s.Wait, key+".wait", s.Wait, "true in a run, whose trainers wait for what is fresh of a batch")
+		check("", p.Mode != pipeline.Sync || c.pipelineOptions().FreshAt == nil, key+".share", s.Share, "a number with "+
+			"pipeline.mode sync, whose turns all generate as much")
 	}
 	check("pipeline.publish_every", o.MaxStaleness == 0 || o.MaxStaleness >= p.PublishEvery, "replay.max_staleness",
 		o.MaxStaleness, "at least pipeline.publish_every (%d), or rollouts are too old before they arrive",

@@ -115,6 +115,46 @@ func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 	}
 }
 
+// The trainers wait for the fresh sources of a table, as for fresh_share: compute, turns and words are the same.
+func TestFreshSourcesOfARunAreItsFreshShare(t *testing.T) {
+	load := func(set ...string) (Config, error) { return Load("", append([]string{"pipeline.trainers=2"}, set...)) }
+	share, err := load("replay.fresh_share=0.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func(rest string) string { return "replay.sources=[{name: a, pool: fresh, wait: true, " + rest + "}]" }
+	for _, rest := range []string{"share: 0.9", "share: 9 / 10", "count: 461"} { // 460.8 of 512, rounded
+		c, err := load(source(rest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := c.pipelineOptions(), share.pipelineOptions()
+		if got.UpdateCompute < want.UpdateCompute || got.UpdateCompute > 1.001*want.UpdateCompute || !got.Composed ||
+			got.FreshPerUpdate() != want.FreshPerUpdate() || c.InWords() != share.InWords() || !c.drawsFresh() {
+			t.Errorf("%s: %+v, want as with %+v; %s", rest, got, want, c.InWords())
+		}
+	}
+	c, err := load(source("share: 0.5 - version / 400"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := c.pipelineOptions(); o.FreshAt == nil || o.FreshAt(0) != 256 || o.FreshAt(100) != 128 || o.FreshAt(300) != 0 ||
+		!strings.HasSuffix(c.InWords(), "; the share of new ones follows the version") {
+		t.Errorf("the pipeline has %+v; it %s", o, c.InWords())
+	}
+	for want, set := range map[string][]string{
+		"replay.sources[0].wait: false: want true in a run":                     {"replay.sources=[{name: a, pool: fresh, share: 0.5}]"},
+		"replay.sources[0].pool: fresh: want another pool with":                 {source("share: 0.5"), "replay.mix=1"},
+		"replay.sources[0].pool: fresh: want another pool with replay.mix or f": {source("share: 0.5"), "replay.fresh_share=1"},
+		"replay.sources[0].share: version / 9: want a number with pipeline.mode sync": {source("share: version / 9"),
+			"pipeline.mode=sync"},
+	} {
+		if _, err := load(set...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s gave %v, want %s", set, err, want)
+		}
+	}
+}
+
 func TestSamplingIsToldInWords(t *testing.T) {
 	for set, want := range map[string]string{
 		"replay.age_decay=500": "priority advantage^0.6, age decay 500: effective half-life " +

@@ -154,8 +154,10 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 		if len(last.Workers) > 0 {
 			sum.RolloutCostMeasured = results.Num(last.RolloutCost())
 		}
-		if o.FilterGroups {
+		if o.FilterGroups || o.FreshAt != nil {
 			sum.ComputeRatio = last.Compute / (float64(last.Version) * o.QueueCompute())
+		}
+		if o.FilterGroups {
 			sum.Dropped = results.Num(float64(last.Dropped))
 			sum.GeneratedPerInserted = results.Num(last.GeneratedPerInserted())
 		}
@@ -187,7 +189,7 @@ func (s *session) addSampling(sum *results.Summary, table tableSummary) {
 	}
 	sum.Sampling = &results.Sampling{
 		Sampler: string(o.Sampler), Unit: string(o.Unit), Mix: s.config.Replay.Mix,
-		FreshShare: s.config.Replay.FreshShare,
+		FreshShare: s.machine.Options().FreshShare,
 		NeverUsed:  results.Num(never / float64(sum.Inserted)), Priority: priorityState(o, table),
 	}
 }

@@ -108,8 +108,9 @@ class Source(Options):
         weight: a number, such as abs(advantage): draws are in proportion to it, and never fall on what has none
             above 0; of unit group, the mean over the group [all alike]
         per_prompt: rollouts of one prompt that it gives a batch at most [no limit]
-        backfill: what draws in its place where it holds too little: a source after it; or wait, and the batch waits
-            until it holds enough [the sampler]
+        wait: have the batch wait until it holds enough; of pool fresh, those that fail the condition count too
+            [off]
+        backfill: the source after it that draws in the places that it leaves free [the sampler]
     """
 
     name: str
@@ -119,6 +120,7 @@ class Source(Options):
     where: str | None = None
     weight: str | None = None
     per_prompt: int | None = None
+    wait: bool | None = None
     backfill: str | None = None
 
 
