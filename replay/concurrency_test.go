@@ -25,6 +25,7 @@ func TestConcurrentUseKeepsTheBooks(t *testing.T) {
 		{Capacity: 64, Shards: 2, Sampler: FIFO},
 		{Capacity: 64, Shards: 2, Sampler: Distinct, MaxStaleness: 3, MaxUses: 4, PromptIndex: true},
 		{Capacity: 64, Shards: 2, Sampler: Unseen, MaxUses: 4, Sources: slices.Concat(someSources()[:3], someSources()[4:])},
+		{Capacity: 64, Shards: 2, MaxUses: 4, Sources: promptSources()},
 		{Capacity: 64, Shards: 2, Sampler: Epoch, Retention: KeepPositive, PositiveFraction: 0.25},
 	} {
 		t.Run(string(o.Sampler), func(t *testing.T) {

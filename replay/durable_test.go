@@ -263,6 +263,7 @@ func everyKind() (list []Options) {
 			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
 			{Capacity: 30, Unit: UnitGroup, GroupSize: 3, Shards: 2},
 			{Capacity: 24, Shards: 2, MaxUses: 3, Sources: slices.Concat(someSources()[:3], someSources()[4:])},
+			{Capacity: 24, MaxUses: 3, Sources: promptSources()},
 		} {
 			o.Sampler = kind
 			if kind == Prioritized || kind.Consumes() {

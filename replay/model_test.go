@@ -562,7 +562,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 			if u != waiting[len(drawn)] {
 				return "a fresh draw is not the oldest"
 			}
-		} else if c, of, asFresh := turns.next(drawn); c != nil {
+		} else if c, of, asFresh := turns.next(drawn, fresh); c != nil {
 			if d.Fresh != asFresh || !slices.Contains(c, u) {
 				return "a draw of a source fell on what it does not hold, or twice on the same"
 			}
@@ -628,7 +628,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 		return problem
 	}
 	m.leases = append(m.leases, &modelLease{b, drawn, fresh})
-	if problem := turns.check(b, drawn); problem != "" {
+	if problem := turns.check(b, drawn, fresh); problem != "" {
 		return problem
 	}
 	return ""
@@ -1306,6 +1306,10 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 				someSources()[1:])},
 		{Capacity: 18, Unit: UnitStep, Sources: someSources()[2:], MaxUses: 3, MinSize: 3},
 		{Capacity: 22, Unit: UnitGroup, GroupSize: 2, Sources: groupSources(), MaxUses: 3},
+		{Capacity: 24, Sources: promptSources(), DrawAdvantage: AdvantageSplit},
+		{Capacity: 30, Sources: promptSources(), DrawAdvantage: AdvantageRegrouped, MaxUses: 2, MaxStaleness: 8},
+		{Capacity: 48, Shards: 2, Sources: slices.Concat(promptSources()[:2], promptSources()[3:]), Unit: UnitStep,
+			MaxUses: 3},
 		{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
 		{Capacity: 22, Unit: UnitGroup, GroupSize: 2, Shards: 2, MaxStaleness: 5},
 		{Capacity: 14, Unit: UnitGroup, GroupSize: 2, CapacityBytes: 1200, MaxUses: 1},

@@ -94,8 +94,9 @@ type Options struct {
 	Shards int `json:"shards,omitempty" default:"1" range:"[1, 65536]"`
 	// how advantages are taken at insertion
 	Advantage advantage.Kind `json:"advantage,omitempty" default:"group"`
-	// what advantages of draws compare a reward with: the group at insertion, the draws of its prompt in the batch, or
-	// the rollouts of its prompt that the shard holds; the latter two need a group-relative advantage
+	// what advantages of draws compare a reward with: the group at insertion, the draws of its prompt in the batch, with
+	// split of these the fresh or the replayed ones as it is, or the rollouts of its prompt that the shard holds; all but
+	// the first need a group-relative advantage
 	DrawAdvantage DrawAdvantage `json:"draw_advantage,omitempty" default:"stored"`
 	// token ids are below
 	Vocab int `json:"vocab,omitempty" default:"not checked" range:"[0, 2147483647]"`
@@ -417,7 +418,7 @@ func (o Options) Validate() error {
 	check("unit", o.DrawAdvantage == AdvantageStored || o.Unit != UnitStep, "draw_advantage", o.DrawAdvantage,
 		"stored with unit step, whose steps have the advantage of their rollout")
 	check("unit sampler", o.DrawAdvantage != AdvantageBaseline || !o.Sampler.Consumes() && o.Unit != UnitGroup,
-		"draw_advantage", o.DrawAdvantage, "stored or regroup with unit group and with samplers lifo and fifo, which have "+
+		"draw_advantage", o.DrawAdvantage, "another with unit group and with samplers lifo and fifo, which have "+
 			"no index by prompt")
 	check("retention", o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with "+
 		"retention %s, which keeps rollouts by their own reward", o.Retention)

@@ -185,20 +185,10 @@ type candidate struct {
 func (s *shard) drawByPrompt(random *rand.Rand, req request, batch *rollout.Batch) {
 	batch.PromptCounts = make([]int, len(req.Prompts))
 	for i, prompt := range req.Prompts {
-		s.findCandidates(req, prompt)
-		left := len(s.candidates)
-		n := min(req.PerPrompt, left)
-		if req.order != nil {
-			slices.SortStableFunc(s.candidates, func(a, b candidate) int { return cmp.Compare(b.order, a.order) })
-		}
+		s.findCandidates(prompt, req.where, req.order, nil)
+		n := min(req.PerPrompt, len(s.candidates))
 		for k := range n {
-			probability := 1.0
-			if req.order == nil {
-				other := k + int(random.Uint64N(uint64(left-k)))
-				s.candidates[k], s.candidates[other] = s.candidates[other], s.candidates[k]
-				probability = 1 / float64(left-k)
-			}
-			slot := s.candidates[k].slot
+			slot, probability := s.candidate(random, k, req.order != nil)
 			batch.Draws = append(batch.Draws, rollout.Draw{})
 			s.sampler.holdForBatch(slot)
 			s.addDraw(batch, slot, probability, false)
@@ -207,24 +197,40 @@ func (s *shard) drawByPrompt(random *rand.Rand, req request, batch *rollout.Batc
 	}
 }
 
-// findCandidates sets candidates to what may be drawn of a prompt, the newest first.
-func (s *shard) findCandidates(req request, prompt string) {
+// findCandidates sets candidates to what may be drawn of a prompt, the greatest in the order first, of equals the
+// newest. Formulas and skip may be nil.
+func (s *shard) findCandidates(prompt string, where, order *formula.Formula, skip func(slot int32) bool) {
 	s.candidates = s.candidates[:0]
 	row := row{shard: s}
 	for slot := s.prompts.first(prompt); slot != none; slot = s.prompts.after(slot, prompt) {
-		if it := &s.items[slot]; s.maxUses > 0 && it.Uses+it.Leased >= s.maxUses {
+		if s.exhausted(slot) || skip != nil && skip(slot) {
 			continue
 		}
 		row.slot, row.measured = slot, false
-		if req.where != nil && !req.where.Holds(&row) {
+		if where != nil && !where.Holds(&row) {
 			continue
 		}
 		c := candidate{slot: slot}
-		if req.order != nil {
-			c.order = req.order.Number(&row)
+		if order != nil {
+			c.order = order.Number(&row)
 		}
 		s.candidates = append(s.candidates, c)
 	}
+	if order != nil {
+		slices.SortStableFunc(s.candidates, func(a, b candidate) int { return cmp.Compare(b.order, a.order) })
+	}
+}
+
+// candidate returns the k-th candidate to draw, in their order or at random, and its probability among those left.
+func (s *shard) candidate(random *rand.Rand, k int, ordered bool) (slot int32, probability float64) {
+	probability = 1
+	if !ordered {
+		left := len(s.candidates) - k
+		other := k + int(random.Uint64N(uint64(left)))
+		s.candidates[k], s.candidates[other] = s.candidates[other], s.candidates[k]
+		probability = 1 / float64(left)
+	}
+	return s.candidates[k].slot, probability
 }
 
 // row is a rollout whose columns formulas read.

@@ -13,40 +13,44 @@ const (
 	// the group that the rollout entered with, or the advantage that it came with
 	AdvantageStored    DrawAdvantage = "stored"
 	AdvantageRegrouped DrawAdvantage = "regroup"  // the draws of its prompt in the batch, fresh and replayed
+	AdvantageSplit     DrawAdvantage = "split"    // of these the fresh ones if it is fresh, else the replayed ones
 	AdvantageBaseline  DrawAdvantage = "baseline" // the rollouts of its prompt that the shard holds at the draw
 )
 
 // Values returns everything that advantages may compare with.
 func (DrawAdvantage) Values() []string {
-	return texts(AdvantageStored, AdvantageRegrouped, AdvantageBaseline)
+	return texts(AdvantageStored, AdvantageRegrouped, AdvantageSplit, AdvantageBaseline)
 }
 
 // regrouping is scratch for advantages at the draw.
 type regrouping struct {
-	prompts map[string][]int // the draws of each prompt
-	order   []string         // of the prompts
-	rewards []float32        // that are compared
-	values  []float32        // of the draws of a prompt: rewards, then advantages
+	draws   byPrompt[int]
+	rewards []float32 // that are compared
+	values  []float32 // of the draws of a prompt: rewards, then advantages
 }
 
 // regroup gives the draws of a batch advantages as draw_advantage says: O(1) for each draw, and with baseline O(1) for
 // each rollout of its prompts.
 func (s *shard) regroup(batch *rollout.Batch) {
+	if s.options.DrawAdvantage == AdvantageSplit {
+		s.regroupThose(batch, func(d *rollout.Draw) bool { return d.Fresh })
+		s.regroupThose(batch, func(d *rollout.Draw) bool { return !d.Fresh })
+		return
+	}
+	s.regroupThose(batch, func(*rollout.Draw) bool { return true })
+}
+
+// regroupThose does so for some of the draws, as if the batch had no others.
+func (s *shard) regroupThose(batch *rollout.Batch, those func(d *rollout.Draw) bool) {
 	x, kind := &s.regrouping, s.options.Advantage
-	if x.prompts == nil {
-		x.prompts = make(map[string][]int)
-	}
-	clear(x.prompts)
-	x.order = x.order[:0]
+	x.draws.reset()
 	for i := range batch.Draws {
-		prompt := batch.Draws[i].Rollout.PromptID
-		if len(x.prompts[prompt]) == 0 {
-			x.order = append(x.order, prompt)
+		if d := &batch.Draws[i]; those(d) {
+			x.draws.add(d.Rollout.PromptID, i)
 		}
-		x.prompts[prompt] = append(x.prompts[prompt], i)
 	}
-	for _, prompt := range x.order {
-		draws := x.prompts[prompt]
+	for _, prompt := range x.draws.order {
+		draws := x.draws.of[prompt]
 		x.values = x.values[:0]
 		for _, i := range draws {
 			x.values = append(x.values, batch.Draws[i].Rollout.Reward)

@@ -15,9 +15,10 @@ func (m *model) checkAdvantages(b *rollout.Batch) string {
 		switch m.o.DrawAdvantage {
 		case AdvantageStored:
 			return ""
-		case AdvantageRegrouped:
+		case AdvantageRegrouped, AdvantageSplit:
 			for _, other := range b.Draws {
-				if other.Rollout.PromptID == d.Rollout.PromptID {
+				apart := m.o.DrawAdvantage == AdvantageSplit && other.Fresh != d.Fresh
+				if other.Rollout.PromptID == d.Rollout.PromptID && !apart {
 					rewards = append(rewards, float64(other.Rollout.Reward))
 				}
 			}
@@ -52,11 +53,11 @@ func (m *model) checkAdvantages(b *rollout.Batch) string {
 
 func TestADrawAdvantageThatCannotWorkIsRefused(t *testing.T) {
 	for want, o := range map[string]Options{
-		"draw_advantage: fresh: want stored, regroup or baseline": {DrawAdvantage: "fresh"},
-		"draw_advantage: regroup: want stored with advantage gae": {DrawAdvantage: AdvantageRegrouped, Advantage: "gae"},
-		"draw_advantage: regroup: want stored with unit step":     {DrawAdvantage: AdvantageRegrouped, Unit: UnitStep},
-		"draw_advantage: baseline: want stored or regroup with u": {DrawAdvantage: AdvantageBaseline, Sampler: FIFO},
-		"draw_advantage: baseline: want stored or regroup with un": {DrawAdvantage: AdvantageBaseline, Unit: UnitGroup,
+		"draw_advantage: fresh: want stored, regroup, split or baseline": {DrawAdvantage: "fresh"},
+		"draw_advantage: split: want stored with advantage gae":          {DrawAdvantage: AdvantageSplit, Advantage: "gae"},
+		"draw_advantage: regroup: want stored with unit step":            {DrawAdvantage: AdvantageRegrouped, Unit: UnitStep},
+		"draw_advantage: baseline: want another with unit group ":        {DrawAdvantage: AdvantageBaseline, Sampler: FIFO},
+		"draw_advantage: baseline: want another with unit group a": {DrawAdvantage: AdvantageBaseline, Unit: UnitGroup,
 			GroupSize: 2},
 	} {
 		if _, err := New(o); err == nil || len(err.Error()) < len(want) || err.Error()[:len(want)] != want {

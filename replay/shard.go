@@ -42,7 +42,10 @@ type shard struct {
 	evictCapacity, evictStaleness func(s int32)
 	drawn                         []int32     // slots of the batch being drawn
 	asked                         []int       // units of it that each source is to draw
+	picked                        []pick      // that sources are about to draw
 	candidates                    []candidate // of the prompt being drawn from
+	freshPrompts                  byPrompt[int32]
+	taken                         map[int32]int // slots of the batch, and of what is passed over for it
 	regrouping                    regrouping
 	mates                         []int32 // slots of the group being evicted
 }

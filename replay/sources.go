@@ -33,8 +33,16 @@ type Source struct {
 	// a number, such as abs(advantage): draws are in proportion to it, and never fall on what has none above 0; of unit
 	// group, the mean over the group
 	Weight string `json:"weight,omitempty" default:"all alike"`
+	// of pool prompts, a number: of each prompt those with the greatest come first, such as -age
+	Order string `json:"order,omitempty" default:"at random"`
 	// rollouts of one prompt that it gives a batch at most
 	PerPrompt int `json:"per_prompt,omitempty" default:"no limit" range:"[0, 2147483647]"`
+	// of pool prompts, a condition that all fresh rollouts of a prompt in the batch meet, or it draws none of the prompt:
+	// group_mean == 0 for groups that failed
+	FreshWhere string `json:"fresh_where,omitempty" default:"all"`
+	// of pool prompts, have each draw take the place of a fresh rollout of its prompt, the oldest first, which is passed
+	// over; such a source has no places of its own, and stands behind the fresh ones
+	Replace bool `json:"replace,omitempty" default:"off"`
 	// have the batch wait until it holds enough; of pool fresh, those that fail the condition count too
 	Wait bool `json:"wait,omitempty" default:"off"`
 	// the source after it that draws in the places that it leaves free
@@ -51,10 +59,13 @@ const (
 	// not come again as fresh
 	PoolFresh    Pool = "fresh"
 	PoolReserved Pool = "reserved" // the part that retention positive reserves, without replacement
+	// the prompts that the batch has fresh rollouts of: their other rollouts, those still to be handed out as fresh left
+	// out, without replacement, prompt by prompt in the order of the fresh ones as far as the source's places go
+	PoolPrompts Pool = "prompts"
 )
 
 // Values returns everything that a source may draw from.
-func (Pool) Values() []string { return texts(PoolTable, PoolFresh, PoolReserved) }
+func (Pool) Values() []string { return texts(PoolTable, PoolFresh, PoolReserved, PoolPrompts) }
 
 // Share is a part of each batch: a number from 0 to 1, or an expression over the table's version. In JSON a number may
 // be one.
@@ -105,7 +116,7 @@ func (o *Options) composed() string {
 // indexesPrompts reports whether shards have an index of their rollouts by prompt.
 func (o *Options) indexesPrompts() bool {
 	return o.PromptIndex || o.DrawAdvantage == AdvantageBaseline ||
-		slices.ContainsFunc(o.Sources, func(s Source) bool { return s.PerPrompt > 0 })
+		slices.ContainsFunc(o.Sources, func(s Source) bool { return s.PerPrompt > 0 || s.Pool == PoolPrompts })
 }
 
 // maxSources bounds what each source costs an insertion, and in memory: 9 bytes a rollout.
@@ -154,24 +165,39 @@ func (s Source) validate(p *option.Problems, o Options, i int) {
 	}
 	filled := slices.ContainsFunc(o.Sources[:i], func(b Source) bool { return b.Backfill == s.Name })
 	check("count", s.Share == "" || s.Count == 0, "share", s.Share, "none with count %d: give one of them", s.Count)
-	check("count", s.Share != "" || s.Count > 0 || filled, "share", s.Share,
+	check("count", s.Share != "" || s.Count > 0 || filled || s.Replace, "share", s.Share,
 		"a share or a count, or a source before it with backfill %s", s.Name)
 	check("backfill", s.Backfill == "" || slices.Contains(names[i+1:], s.Backfill), "backfill", s.Backfill,
 		"the name of a source after it; wait: true has the batch wait")
-	if s.Where != "" {
-		_, err := formula.Condition(s.Where)
-		p.Check(err == nil, "where", s.Where, "a condition: %v", err)
+	for key, text := range map[string]string{"where": s.Where, "fresh_where": s.FreshWhere} {
+		if text != "" {
+			_, err := formula.Condition(text)
+			p.Check(err == nil, key, text, "a condition: %v", err)
+		}
 	}
-	if s.Weight != "" {
-		_, err := formula.Score(s.Weight)
-		p.Check(err == nil, "weight", s.Weight, "a number: %v", err)
+	for key, text := range map[string]string{"weight": s.Weight, "order": s.Order} {
+		if text != "" {
+			_, err := formula.Score(text)
+			p.Check(err == nil, key, text, "a number: %v", err)
+		}
 	}
 	check("pool", s.Pool != PoolFresh || i == 0 || o.Sources[i-1].Pool == PoolFresh, "pool", s.Pool,
 		"table or reserved behind a source that may draw what is fresh: put fresh sources first")
 	check("pool", s.Weight == "" || s.Pool == PoolTable, "weight", s.Weight, "none with pool %s", s.Pool)
-	check("pool", s.PerPrompt == 0 || s.Pool == PoolTable, "per_prompt", s.PerPrompt, "0 with pool %s", s.Pool)
+	prompts := s.Pool == PoolPrompts
+	check("pool", s.PerPrompt == 0 || s.Pool == PoolTable || prompts, "per_prompt", s.PerPrompt, "0 with pool %s", s.Pool)
 	check("", s.PerPrompt == 0 || o.Unit != UnitGroup, "per_prompt", s.PerPrompt, "0 with unit group, which has no index "+
 		"by prompt")
+	check("", !prompts || o.Unit != UnitGroup, "pool", s.Pool, "another with unit group, which has no index by prompt")
+	check("pool", s.Order == "" || prompts, "order", s.Order, "none with pool %s", s.Pool)
+	check("pool", s.FreshWhere == "" || prompts, "fresh_where", s.FreshWhere, "none with pool %s", s.Pool)
+	check("pool", !s.Wait || !prompts, "wait", s.Wait, "false with pool prompts, which depends on the batch")
+	check("pool", !s.Replace || prompts, "replace", s.Replace, "false with pool %s", s.Pool)
+	behind := i > 0 && (o.Sources[i-1].Pool == PoolFresh || o.Sources[i-1].Replace)
+	check("pool", !s.Replace || !prompts || behind, "replace", s.Replace, "false but directly behind the sources of pool "+
+		"fresh")
+	check("", !s.Replace || !prompts || s.Share == "" && s.Count == 0 && s.Backfill == "" && !filled, "replace", s.Replace,
+		"false with a share, a count or a backfill: it takes the places of fresh rollouts")
 	check("pool", s.Where == "" || s.Pool != PoolReserved, "where", s.Where, "none with pool %s", s.Pool)
 	check("", s.Pool != PoolReserved || o.PositiveFraction > 0, "pool", s.Pool,
 		"table or fresh with positive_fraction 0, which reserves nothing")
@@ -201,10 +227,11 @@ type supplier struct {
 	Source
 	share   *formula.Formula // nil: count
 	where   *formula.Formula // nil: all
-	fills   int              // the supplier that draws in its place; none: the sampler
-	supply  supply           // nil: the fresh queue
-	members *members         // the supply, if it is the table
-	row     row              // of the condition, with the fresh queue
+	prompts promptSource
+	fills   int      // the supplier that draws in its place; none: the sampler
+	supply  supply   // nil: the fresh queue, or the prompts of the batch
+	members *members // the supply, if it is the table
+	row     row      // of the condition, with the fresh queue
 }
 
 // newSuppliers returns the suppliers of a shard: fresh draws that a request asks for, then the sources.
@@ -226,6 +253,8 @@ func newSuppliers(s *shard) []*supplier {
 			p.where, _ = formula.Condition(source.Where)
 		}
 		switch source.Pool {
+		case PoolPrompts:
+			p.prompts = newPromptSource(source)
 		case PoolTable, "":
 			p.members = newMembers(s, p)
 			p.supply = p.members
@@ -266,7 +295,7 @@ func (s *shard) ask(req request) error {
 			held = p.members.count
 		case p.supply != nil:
 			held = p.supply.size()
-		default:
+		case p.Pool == PoolFresh:
 			held = s.fresh.Waiting.Len - waiting
 			waiting += want
 		}
@@ -338,61 +367,105 @@ func (p *supplier) condition() string {
 	return fmt.Sprintf(" where %s", strings.TrimSpace(p.Where))
 }
 
+// pick is a unit that a source is about to draw.
+type pick struct {
+	slot        int32
+	probability float64
+	source      int
+}
+
 // drawSources adds the draws of the sources to a batch, as many as ask said.
 func (s *shard) drawSources(random *rand.Rand, batch *rollout.Batch) {
-	for i, p := range s.suppliers {
-		before, want := len(s.drawn), s.asked[i]
+	s.picked = s.picked[:0]
+	i := 0
+	for ; i < len(s.suppliers) && s.suppliers[i].Pool == PoolFresh; i++ {
+		if want := s.asked[i]; want > 0 {
+			s.backfill(i, want-s.pickFresh(i, want))
+		}
+	}
+	for ; i < len(s.suppliers) && s.suppliers[i].Replace; i++ {
+		s.replaceFresh(random, i)
+	}
+	s.addPicked(batch)
+	for ; i < len(s.suppliers); i++ {
+		p, before, want := s.suppliers[i], len(s.drawn), s.asked[i]
 		if want == 0 {
 			continue
 		}
-		var got int
-		if p.supply == nil {
-			got = s.drawFresh(p, want, batch)
+		if p.Pool == PoolPrompts {
+			s.drawOfPrompts(random, i, want, batch)
 		} else {
-			got = s.drawSupply(random, p, want, batch)
+			s.drawSupply(random, i, want, batch)
 		}
-		if p.fills > i {
-			s.asked[p.fills] += want - got
+		got := len(s.drawn) - before
+		if s.units == groups {
+			got /= s.options.GroupSize
 		}
-		if i > 0 && batch.SourceCounts != nil {
-			batch.SourceCounts[i-1] = len(s.drawn) - before
-		}
+		s.backfill(i, want-got)
 	}
 }
 
-// drawFresh takes units from the fresh queue. Those that do not meet the condition are passed over.
-func (s *shard) drawFresh(p *supplier, want int, batch *rollout.Batch) (got int) {
+// backfill has the source that draws in the place of the i-th draw so many units more.
+func (s *shard) backfill(i, units int) {
+	if p := s.suppliers[i]; p.fills > i {
+		s.asked[p.fills] += units
+	}
+}
+
+// pickFresh picks units of the fresh queue for the i-th source. Those that do not meet the condition are passed over.
+func (s *shard) pickFresh(i, want int) (got int) {
+	p := s.suppliers[i]
 	s.refresh()
 	for range min(want, s.fresh.Waiting.Len) {
 		slot := s.fresh.pop(&s.store)
 		if p.where != nil && !p.row.unitHolds(p.where, slot) {
-			if s.changes != nil {
-				s.changes.changed(slot)
-			}
+			s.passOver(slot)
 			continue
 		}
-		s.sampler.holdForBatch(slot)
-		s.addDraw(batch, slot, 1, true)
+		s.picked = append(s.picked, pick{slot, 1, i})
 		got++
 	}
 	return got
 }
 
-// drawSupply takes units of a supply that the batch does not hold.
-func (s *shard) drawSupply(random *rand.Rand, p *supplier, want int, batch *rollout.Batch) (got int) {
+// passOver leaves out of the batch a unit that has left the fresh queue.
+func (s *shard) passOver(slot int32) {
+	if s.changes != nil {
+		s.changes.changed(slot)
+	}
+}
+
+// addPicked adds what is picked to the batch.
+func (s *shard) addPicked(batch *rollout.Batch) {
+	for _, x := range s.picked {
+		s.addPick(batch, x)
+	}
+	s.picked = s.picked[:0]
+}
+
+func (s *shard) addPick(batch *rollout.Batch, x pick) {
+	before := len(s.drawn)
+	s.sampler.holdForBatch(x.slot)
+	s.addDraw(batch, x.slot, x.probability, s.suppliers[x.source].Pool == PoolFresh)
+	if x.source > 0 && batch.SourceCounts != nil { // the first is the request's own
+		batch.SourceCounts[x.source-1] += len(s.drawn) - before
+	}
+}
+
+// drawSupply takes units of the i-th source's supply that the batch does not hold.
+func (s *shard) drawSupply(random *rand.Rand, i, want int, batch *rollout.Batch) {
+	p := s.suppliers[i]
 	if p.members != nil {
 		p.members.follow() // ask does so only where it asks for some
 	}
 	for _, slot := range s.drawn {
 		p.supply.holdForBatch(slot)
 	}
-	for ; got < want && p.supply.size() > 0; got++ {
+	for ; want > 0 && p.supply.size() > 0; want-- {
 		slot, probability := p.supply.draw(random)
-		s.sampler.holdForBatch(slot)
-		s.addDraw(batch, slot, probability, false)
+		s.addPick(batch, pick{slot, probability, i})
 	}
 	p.supply.end()
-	return got
 }
 
 // weighIn has the sources weigh a unit, named by its first slot, that entered or came back.

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -24,6 +25,19 @@ func someSources() []Source {
 		{Name: "successes", Count: 1, Where: "reward > 0", Weight: "abs(advantage) + 0.1", PerPrompt: 1},
 		{Name: "young", Share: "0.4", Where: "age < 2", Weight: "1 / (1 + uses)", PerPrompt: 2, Wait: true},
 		{Name: "spare", Share: "0.5 - version / 40", Weight: "reward"},
+	}
+}
+
+// promptSources draw of the prompts of the fresh ones: in their places, in the given order, and beside them, at random.
+func promptSources() []Source {
+	return []Source{
+		{Name: "some", Pool: PoolFresh, Share: "0.3", Where: "group_std > 0", Backfill: "more"},
+		{Name: "more", Pool: PoolFresh, Count: 1},
+		{Name: "swap", Pool: PoolPrompts, Where: "reward > 0", Order: "age", PerPrompt: 1, FreshWhere: "age < 4",
+			Replace: true},
+		{Name: "mates", Pool: PoolPrompts, Share: "0.4", Where: "age < 4", PerPrompt: 2, Backfill: "spare"},
+		{Name: "again", Pool: PoolPrompts, Count: 1, Order: "1 / (1 + uses)", FreshWhere: "reward <= 0"},
+		{Name: "spare", Weight: "reward"},
 	}
 }
 
@@ -52,6 +66,12 @@ func (m *model) told(u *modelUnit, it *modelItem, text string) float64 {
 		return is(u.uses == 0 || m.version-u.lastUse > 2)
 	case "reward > 0":
 		return is(it.r.Reward > 0)
+	case "reward <= 0":
+		return is(it.r.Reward <= 0)
+	case "age":
+		return float64(age)
+	case "age < 4":
+		return is(age < 4)
 	case "abs(advantage) + 0.1":
 		return math.Abs(float64(it.advantage)) + 0.1
 	case "age < 2":
@@ -134,14 +154,27 @@ func (m *model) waits(req rollout.Request) bool {
 
 // turns says which source each draw of a batch is of.
 type turns struct {
-	m       *model
-	shard   int
-	asked   []int
-	given   []int        // units
-	at      int          // the source
-	begun   bool         // whether it has begun
-	began   int          // units that the batch held then
-	passing []*modelUnit // that it may still hand out as fresh
+	m     *model
+	shard int
+	asked []int
+	given []int // units
+	at    int   // the source
+	begun bool  // whether it has begun
+	began int   // units that the batch held then
+
+	picked []*modelUnit   // of the request and the fresh sources, those included whose places others take
+	fresh  [][]*modelUnit // by source, without those
+	swaps  [][]swap       // by source, in the order of the prompts
+
+	// Of a source of the prompts of the batch.
+	prompts []string // that are left
+	ofFirst int      // draws of the first of them
+}
+
+// swap is how many draws of a prompt take the places of fresh ones.
+type swap struct {
+	prompt string
+	n      int
 }
 
 func (m *model) turnsOf(req rollout.Request) *turns {
@@ -149,51 +182,129 @@ func (m *model) turnsOf(req rollout.Request) *turns {
 		return &turns{m: m}
 	}
 	asked := m.asks(req)
-	return &turns{m: m, shard: req.Shard, asked: asked, given: make([]int, len(asked))}
+	t := &turns{m: m, shard: req.Shard, asked: asked, given: make([]int, len(asked)),
+		fresh: make([][]*modelUnit, len(asked)), swaps: make([][]swap, len(asked))}
+	waiting := m.fresh(req.Shard)
+	t.picked = slices.Clone(waiting[:req.Fresh/m.each()])
+	waiting = waiting[len(t.picked):]
+	for _, u := range t.picked {
+		u.shown = true
+	}
+	for i, s := range m.o.composition() {
+		if s.Pool != PoolFresh {
+			continue
+		}
+		n := min(t.asked[i], len(waiting))
+		for _, u := range waiting[:n] {
+			if u.shown = true; m.weight(s, u) > 0 {
+				t.fresh[i] = append(t.fresh[i], u)
+			}
+		}
+		waiting = waiting[n:]
+		t.picked = append(t.picked, t.fresh[i]...)
+		t.backfill(i, t.asked[i]-len(t.fresh[i]))
+	}
+	for i, s := range m.o.composition() {
+		if s.Replace {
+			t.swap(i, s)
+		}
+	}
+	return t
 }
 
-// begin has the oldest that were never handed out as fresh pass, if the source draws from those.
-func (t *turns) begin(drawn []*modelUnit) {
-	t.begun, t.began, t.passing = true, len(drawn), nil
-	if t.m.o.composition()[t.at].Pool == PoolFresh {
-		waiting := t.m.fresh(t.shard)
-		t.passing = waiting[:min(len(waiting), t.asked[t.at])]
+func (t *turns) backfill(i, n int) {
+	for k, other := range t.m.o.composition() {
+		if k > i && other.Name == t.m.o.composition()[i].Backfill {
+			t.asked[k] += n
+		}
 	}
 }
 
-// next returns what the next draw may fall on and with which probability, nil if it is the sampler's.
-func (t *turns) next(drawn []*modelUnit) (c []*modelUnit, of func(u *modelUnit) float64, fresh bool) {
-	for ; t.at < len(t.asked); t.at, t.begun = t.at+1, false {
-		if !t.begun {
-			t.begin(drawn)
+// swap takes out the fresh ones whose places a source takes.
+func (t *turns) swap(i int, s Source) {
+	mates := make(map[string][]*modelUnit)
+	for _, of := range t.fresh {
+		for _, u := range of {
+			prompt := u.items[0].r.PromptID
+			if mates[prompt] == nil {
+				t.swaps[i] = append(t.swaps[i], swap{prompt: prompt})
+			}
+			mates[prompt] = append(mates[prompt], u)
 		}
+	}
+	for k := range t.swaps[i] {
+		x := &t.swaps[i][k]
+		if old := mates[x.prompt]; t.m.meet(s, old) {
+			x.n = min(len(old), s.PerPrompt, len(t.ofPrompt(s, x.prompt, t.picked)))
+			for f := range t.fresh {
+				t.fresh[f] = slices.DeleteFunc(t.fresh[f], func(u *modelUnit) bool { return slices.Contains(old[:x.n], u) })
+			}
+		}
+	}
+}
+
+// meet tells whether the fresh ones of a prompt have a source draw of it.
+func (m *model) meet(s Source, mates []*modelUnit) bool {
+	return s.FreshWhere == "" || !slices.ContainsFunc(mates, func(u *modelUnit) bool {
+		return m.told(u, u.items[0], s.FreshWhere) == 0
+	})
+}
+
+// ofPrompt is what a source may draw of a prompt beside what the batch holds, in its order.
+func (t *turns) ofPrompt(s Source, prompt string, batch []*modelUnit) []*modelUnit {
+	m := t.m
+	c := slices.DeleteFunc(m.eligible(t.shard), func(u *modelUnit) bool {
+		return u.items[0].r.PromptID != prompt || !u.shown || slices.Contains(batch, u) || m.weight(s, u) == 0
+	})
+	if s.Order != "" {
+		slices.SortFunc(c, func(a, b *modelUnit) int {
+			return cmp.Or(cmp.Compare(m.told(b, b.items[0], s.Order), m.told(a, a.items[0], s.Order)),
+				cmp.Compare(b.items[0].id, a.items[0].id))
+		})
+	}
+	return c
+}
+
+// next returns what the next draw may fall on and with which probability, nil if it is the sampler's.
+func (t *turns) next(drawn []*modelUnit, isFresh []bool) (c []*modelUnit, of func(u *modelUnit) float64, fresh bool) {
+	for ; t.at < len(t.asked); t.at, t.begun = t.at+1, false {
 		s := t.m.o.composition()[t.at]
-		if t.given[t.at] < t.asked[t.at] {
-			if c, of, fresh = t.candidates(s, drawn); len(c) > 0 {
+		if !t.begun {
+			t.begin(s, drawn, isFresh)
+		}
+		if t.given[t.at] < t.asked[t.at] || s.Replace {
+			if c, of, fresh = t.candidates(s, drawn, isFresh); len(c) > 0 {
 				t.given[t.at]++
 				return c, of, fresh
 			}
 		}
-		for i, other := range t.m.o.composition() {
-			if i > t.at && other.Name == s.Backfill {
-				t.asked[i] += t.asked[t.at] - t.given[t.at]
-			}
+		if s.Pool != PoolFresh {
+			t.backfill(t.at, t.asked[t.at]-t.given[t.at])
 		}
 	}
 	return nil, nil, false
 }
 
-func (t *turns) candidates(s Source, drawn []*modelUnit) ([]*modelUnit, func(u *modelUnit) float64, bool) {
-	if s.Pool == PoolFresh {
-		for len(t.passing) > 0 {
-			u := t.passing[0]
-			t.passing = t.passing[1:]
-			u.shown = true
-			if t.m.weight(s, u) > 0 {
-				return []*modelUnit{u}, func(*modelUnit) float64 { return 1 }, true
-			}
+func (t *turns) begin(s Source, drawn []*modelUnit, isFresh []bool) {
+	t.begun, t.began, t.prompts, t.ofFirst = true, len(drawn), nil, 0
+	for _, x := range t.swaps[t.at] {
+		t.prompts = append(t.prompts, x.prompt)
+	}
+	for i, u := range drawn {
+		if prompt := u.items[0].r.PromptID; isFresh[i] && !s.Replace && !slices.Contains(t.prompts, prompt) {
+			t.prompts = append(t.prompts, prompt)
 		}
-		return nil, nil, true
+	}
+}
+
+func (t *turns) candidates(s Source, drawn []*modelUnit, isFresh []bool) ([]*modelUnit, func(*modelUnit) float64,
+	bool) {
+	if s.Pool == PoolFresh {
+		left := t.fresh[t.at][t.given[t.at]:]
+		return left[:min(1, len(left))], func(*modelUnit) float64 { return 1 }, true
+	}
+	if s.Pool == PoolPrompts {
+		return t.ofThePrompts(s, drawn, isFresh)
 	}
 	total := 0.0
 	c := slices.DeleteFunc(t.m.members(s, t.shard), func(u *modelUnit) bool {
@@ -211,9 +322,41 @@ func (t *turns) candidates(s Source, drawn []*modelUnit) ([]*modelUnit, func(u *
 	return c, func(u *modelUnit) float64 { return t.m.weight(s, u) / total }, false
 }
 
+// ofThePrompts goes from one prompt to the next when it has drawn of it what it may.
+func (t *turns) ofThePrompts(s Source, drawn []*modelUnit, isFresh []bool) ([]*modelUnit, func(*modelUnit) float64,
+	bool) {
+	for ; len(t.prompts) > 0; t.prompts, t.ofFirst = t.prompts[1:], 0 {
+		prompt, most, batch := t.prompts[0], s.PerPrompt, drawn
+		if s.Replace {
+			x := t.swaps[t.at]
+			most, batch = x[len(x)-len(t.prompts)].n, slices.Concat(drawn, t.picked)
+		} else {
+			var mates []*modelUnit
+			for i, u := range drawn {
+				if isFresh[i] && u.items[0].r.PromptID == prompt {
+					mates = append(mates, u)
+				}
+			}
+			if !t.m.meet(s, mates) {
+				continue
+			}
+		}
+		c := t.ofPrompt(s, prompt, batch)
+		if len(c) == 0 || (s.PerPrompt > 0 || s.Replace) && t.ofFirst >= most {
+			continue
+		}
+		t.ofFirst++
+		if s.Order != "" {
+			c = c[:1]
+		}
+		return c, func(*modelUnit) float64 { return 1 / float64(len(c)) }, false
+	}
+	return nil, nil, false
+}
+
 // check lets the last sources end, and compares what each gave with what the batch says.
-func (t *turns) check(b *rollout.Batch, drawn []*modelUnit) string {
-	if c, _, _ := t.next(drawn); c != nil {
+func (t *turns) check(b *rollout.Batch, drawn []*modelUnit, isFresh []bool) string {
+	if c, _, _ := t.next(drawn, isFresh); c != nil {
 		return "a source drew less than it should"
 	}
 	var want []int
@@ -243,7 +386,7 @@ func TestASourceThatCannotWorkIsRefusedByItsKeys(t *testing.T) {
 		`sources[1].share: 0.6: want at most 0.5, what the shares before it`: of(a, Source{Name: "b", Share: "0.6"}),
 		`sources[1].pool: fresh: want table or reserved behind a source`: of(a, Source{Name: "b", Share: "0.1",
 			Pool: PoolFresh}),
-		`sources[0].pool: stale: want table, fresh or reserved`:              with(func(s *Source) { s.Pool = "stale" }),
+		`sources[0].pool: stale: want table, fresh, reserved or prompts`:     with(func(s *Source) { s.Pool = "stale" }),
 		`sources[0].pool: reserved: want table or fresh with positive_fract`: with(func(s *Source) { s.Pool = PoolReserved }),
 		`sources[0].share: 1.5: want 0 to 1`:                                 with(func(s *Source) { s.Share = "1.5" }),
 		`sources[0].share: -0.5: want 0 to 1`:                                with(func(s *Source) { s.Share = "-0.5" }),
@@ -266,6 +409,26 @@ func TestASourceThatCannotWorkIsRefusedByItsKeys(t *testing.T) {
 		`sources[0].per_prompt: 1: want 0 with unit group`:    {Unit: UnitGroup, GroupSize: 2, Sources: of(one).Sources},
 		`sources[0].count: 3: want a multiple of group_size 2`: {Unit: UnitGroup, GroupSize: 2,
 			Sources: of(three).Sources},
+		`sources[0].order: -age: want none with pool table`: with(func(s *Source) { s.Order = "-age" }),
+		`sources[0].order: age > 1: want a number: "age > 1": a`: with(func(s *Source) {
+			s.Pool, s.Order = PoolPrompts, "age > 1"
+		}),
+		`sources[0].fresh_where: age < 1: want none with pool ta`: with(func(s *Source) { s.FreshWhere = "age < 1" }),
+		`sources[0].fresh_where: age: want a condition: "age": a`: with(func(s *Source) {
+			s.Pool, s.FreshWhere = PoolPrompts, "age"
+		}),
+		`sources[0].weight: reward: want none with pool prompts`: with(func(s *Source) {
+			s.Pool, s.Weight = PoolPrompts, "reward"
+		}),
+		`sources[0].wait: true: want false with pool prompts, whi`: with(func(s *Source) {
+			s.Pool, s.Wait = PoolPrompts, true
+		}),
+		`sources[0].replace: true: want false with pool table`:     with(func(s *Source) { s.Replace = true }),
+		`sources[0].replace: true: want false but directly behind`: of(Source{Name: "a", Pool: PoolPrompts, Replace: true}),
+		`sources[1].replace: true: want false with a share, a cou`: of(Source{Name: "a", Pool: PoolFresh, Share: "0.5"},
+			Source{Name: "b", Pool: PoolPrompts, Share: "0.1", Replace: true}),
+		`sources[0].pool: prompts: want another with unit group`: {Unit: UnitGroup, GroupSize: 2,
+			Sources: []Source{{Name: "a", Pool: PoolPrompts, Count: 2}}},
 		`sources: 1: want none with sampler prioritized`: {Sampler: Prioritized, Sources: of(a).Sources},
 		`sources: 1: want none with sampler fifo`:        {Sampler: FIFO, Sources: of(a).Sources},
 		`positive_share: 0.5: want 0 with sources`:       kept,
@@ -304,6 +467,48 @@ func TestABatchWaitsForASourceThatSaysSo(t *testing.T) {
 	b := mustSample(t, table, rollout.Request{Size: 4})
 	if got := drawnIDs(b)[:2]; !slices.Contains(got, 3) || !slices.Contains(got, 5) || b.SourceCounts[0] != 2 {
 		t.Errorf("drew %v, the sources gave %v", drawnIDs(b), b.SourceCounts)
+	}
+}
+
+func TestOldRolloutsJoinTheFreshOnesOfTheirPromptInTheGivenOrder(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 64, DrawAdvantage: AdvantageSplit, Advantage: "no_std", Sources: []Source{
+		{Name: "fresh", Pool: PoolFresh, Count: 2, Wait: true},
+		{Name: "old", Pool: PoolPrompts, Count: 4, Where: "reward > 0", Order: "reward", PerPrompt: 3}}})
+	mustInsert(t, table, promptGroup("a", 3, 1, 2, 0))
+	first := mustSample(t, table, rollout.Request{Size: 4}) // 3 and 4 are still to come as fresh
+	if !slices.Equal(drawnIDs(first)[:2], []rollout.ID{1, 2}) || !slices.Equal(first.SourceCounts, []int{2, 0}) {
+		t.Errorf("drew %v, the sources gave %v", drawnIDs(first), first.SourceCounts)
+	}
+	mustInsert(t, table, promptGroup("b", 9))
+	b := mustSample(t, table, rollout.Request{Size: 4})
+	if got := drawnIDs(b); !slices.Equal(got, []rollout.ID{3, 4, 1, 2}) || !slices.Equal(b.SourceCounts, []int{2, 2}) {
+		t.Errorf("drew %v, the sources gave %v", got, b.SourceCounts)
+	}
+	for i, want := range []float32{1, -1, 1, -1} { // fresh 2 and 0, replayed 3 and 1, each about its own mean
+		if b.Draws[i].Advantage != want || b.Draws[i].Fresh != (i < 2) {
+			t.Errorf("draw %d is %+v, want advantage %v", i, b.Draws[i], want)
+		}
+	}
+}
+
+func TestAFreshRolloutWhosePlaceIsTakenIsPassedOver(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 64, MaxUses: 2, Sources: []Source{
+		{Name: "fresh", Pool: PoolFresh, Share: "1", Wait: true},
+		{Name: "kept", Pool: PoolPrompts, Where: "reward > 0", FreshWhere: "group_mean == 0", PerPrompt: 1, Replace: true}}})
+	for i, want := range [][]rollout.ID{{1, 2}, {4, 1}, {5, 6}} { // by then 1 has had its two uses
+		reward := float32(1 - min(i, 1))
+		mustInsert(t, table, promptGroup("a", reward, 0))
+		b := mustSample(t, table, rollout.Request{Size: 2})
+		if got := drawnIDs(b); !slices.Equal(got, want) {
+			t.Errorf("batch %d drew %v, want %v", i, got, want)
+		}
+		if got := b.SourceCounts; !slices.Equal(got, []int{2 - i%2, i % 2}) {
+			t.Errorf("batch %d: the sources gave %v", i, got)
+		}
+	}
+	if s := statsOf(table); s.Present != 5 || s.UsesPresent.Bins()[0].Count != 1 {
+		t.Errorf("%d are there, uses %v: want all but the first, and the third without a use", s.Present,
+			s.UsesPresent.Bins())
 	}
 }
 

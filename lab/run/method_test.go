@@ -153,9 +153,9 @@ func TestBAPODrawsHalfOfABatchFromGroupsThatVary(t *testing.T) {
 	}
 }
 
-// TRL's buffer, by hand: groups of 4 with 1, 2, 0 and 4 right answers. The first two batches are two groups each. In the
-// second both have no variance, and the kept groups take their places: sums of |advantage| x deviation, which are those
-// of |reward - mean|, are 1.5 and 2, so that the second group comes first with probability 4/7.
+// TRL's buffer, by hand: groups of 4 with 1, 2, 0 and 4 right answers, two to a batch. In the second batch both have no
+// variance, and the kept groups take their places: sums of |advantage| x deviation, which are those of |reward - mean|,
+// are 1.5 and 2, so that the second group comes first with probability 4/7.
 func TestTRLReplayFillsPlacesInProportionToAdvantageTimesDeviation(t *testing.T) {
 	o := method(t, "trl-replay").Replay.Options
 	o.Capacity, o.Shards, o.GroupSize, o.MinSize = 64, 1, 4, 0

@@ -143,9 +143,10 @@ func TestFreshSourcesOfARunAreItsFreshShare(t *testing.T) {
 		t.Errorf("the pipeline has %+v; it %s", o, c.InWords())
 	}
 	for want, set := range map[string][]string{
-		"replay.sources[0].wait: false: want true in a run":                     {"replay.sources=[{name: a, pool: fresh, share: 0.5}]"},
-		"replay.sources[0].pool: fresh: want another pool with":                 {source("share: 0.5"), "replay.mix=1"},
-		"replay.sources[0].pool: fresh: want another pool with replay.mix or f": {source("share: 0.5"), "replay.fresh_share=1"},
+		"replay.sources[0].wait: false: want true in a run": {
+			"replay.sources=[{name: a, pool: fresh, share: 0.5}]"},
+		"replay.sources[0].pool: fresh: want another pool with":               {source("share: 0.5"), "replay.mix=1"},
+		"replay.sources[0].pool: fresh: want another pool with replay.mix or": {source("share: 0.5"), "replay.fresh_share=1"},
 		"replay.sources[0].share: version / 9: want a number with pipeline.mode sync": {source("share: version / 9"),
 			"pipeline.mode=sync"},
 	} {

@@ -29,8 +29,8 @@ Entry = Literal["own", "max"]
 Until = Literal["replay", "refresh", "report"]
 Norm = Literal["batch", "table"]
 Advantage = Literal["group", "no_std", "leave_one_out", "batch", "group_batch", "gae"]
-DrawAdvantage = Literal["stored", "regroup", "baseline"]
-Pool = Literal["table", "fresh", "reserved"]
+DrawAdvantage = Literal["stored", "regroup", "split", "baseline"]
+Pool = Literal["table", "fresh", "reserved", "prompts"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Source(Options):
 
     Attributes:
         name: what backfill and errors call it; none twice
-        pool: what it draws from: table, fresh or reserved [table]
+        pool: what it draws from: table, fresh, reserved or prompts [table]
         share: of each batch, rounded to whole draws: a number, or an expression over version, such as 0.5 - version
             / 400, of which what is below 0 counts as 0 and what is above 1 as 1 [count decides]
         count: rollouts of each batch, instead of a share [share decides]
@@ -107,7 +107,13 @@ class Source(Options):
             the group [all]
         weight: a number, such as abs(advantage): draws are in proportion to it, and never fall on what has none
             above 0; of unit group, the mean over the group [all alike]
+        order: of pool prompts, a number: of each prompt those with the greatest come first, such as -age [at
+            random]
         per_prompt: rollouts of one prompt that it gives a batch at most [no limit]
+        fresh_where: of pool prompts, a condition that all fresh rollouts of a prompt in the batch meet, or it draws
+            none of the prompt: group_mean == 0 for groups that failed [all]
+        replace: of pool prompts, have each draw take the place of a fresh rollout of its prompt, the oldest first,
+            which is passed over; such a source has no places of its own, and stands behind the fresh ones [off]
         wait: have the batch wait until it holds enough; of pool fresh, those that fail the condition count too
             [off]
         backfill: the source after it that draws in the places that it leaves free [the sampler]
@@ -119,7 +125,10 @@ class Source(Options):
     count: int | None = None
     where: str | None = None
     weight: str | None = None
+    order: str | None = None
     per_prompt: int | None = None
+    fresh_where: str | None = None
+    replace: bool | None = None
     wait: bool | None = None
     backfill: str | None = None
 
@@ -243,9 +252,9 @@ class Keys(TypedDict, total=False):
     advantage: Advantage
     """How advantages are taken at insertion: group, no_std, leave_one_out, batch, group_batch or gae [group]."""
     draw_advantage: DrawAdvantage
-    """What advantages of draws compare a reward with: the group at insertion, the draws of its prompt in the batch, or
-    the rollouts of its prompt that the shard holds; the latter two need a group-relative advantage: stored, regroup or
-    baseline [stored]."""
+    """What advantages of draws compare a reward with: the group at insertion, the draws of its prompt in the batch,
+    with split of these the fresh or the replayed ones as it is, or the rollouts of its prompt that the shard holds; all
+    but the first need a group-relative advantage: stored, regroup, split or baseline [stored]."""
     vocab: int
     """Token ids are below [not checked]."""
     max_tokens: int
@@ -337,8 +346,9 @@ class Creator(Generic[Made]):
             advantage: how advantages are taken at insertion: group, no_std, leave_one_out, batch, group_batch or
                 gae [group]
             draw_advantage: what advantages of draws compare a reward with: the group at insertion, the draws of its
-                prompt in the batch, or the rollouts of its prompt that the shard holds; the latter two need a
-                group-relative advantage: stored, regroup or baseline [stored]
+                prompt in the batch, with split of these the fresh or the replayed ones as it is, or the rollouts of its
+                prompt that the shard holds; all but the first need a group-relative advantage: stored, regroup, split
+                or baseline [stored]
             vocab: token ids are below [not checked]
             max_tokens: of one rollout, prompt included [no limit]
             seed: of every draw [0]
