@@ -94,8 +94,6 @@ func missing() []Method {
 		entry      = "a choice of a group's rollouts as it is inserted"
 	)
 	return []Method{
-		{Name: "a-3po", Title: "A-3PO: the proximal policy is interpolated by staleness.", Source: "arXiv 2512.06547",
-			Needs: "proximal: interpolate"},
 		{Name: "april", Title: "APRIL, Kimi k1.5: more is generated than needed, and the unfinished is resumed.",
 			Source: "arXiv 2509.18521, 2501.12599", Needs: unfinished},
 		{Name: "arpo", Title: "ARPO: a kept success joins a group that failed.", Source: "arXiv 2505.16282",

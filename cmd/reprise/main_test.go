@@ -215,7 +215,7 @@ func TestMethodsAreListedShownAndRun(t *testing.T) {
 	succeeds(t, "", "train", "-q", "--method", "greso", "--set", "budget.updates=2", "--set", "budget.compute=0",
 		"--set", "warmup.steps=3", "--set", "pipeline.batch=96", "--set", "task.held_out=20", "--out", dir)
 	for _, c := range [][]string{
-		{"--method: grpo2: want one of advantage-replay, ", "train", "--method", "grpo2"},
+		{"--method: grpo2: want one of a-3po, advantage-replay, ", "train", "--method", "grpo2"},
 		{"--method: pods (arXiv 2504.13818) is not a configuration yet: it needs a choice of a group's rollouts",
 			"train", "--method", "pods"},
 		{"--method: greso: want none with --resume", "train", "--method", "greso", "--resume", "--out", dir},

@@ -88,7 +88,7 @@ func goldenObjectives() (list []Objective) {
 	for _, c := range sortedByName(correctionsOf()) {
 		list = append(list, GRPO{Corrections: c}, GRPO{Method: CISPO, Corrections: c},
 			PPO{Surrogate: GRPO{Ratio: SequenceRatio, Corrections: c}, ValueCoef: 0.5, ValueClip: 0.4})
-		if !c.recomputes() {
+		if !c.decouples() {
 			list = append(list,
 				OffPolicyGRPO{Clip: 0.4, RPrime: RPrimeExact, KLCoef: 0.3, Normalisation: PerToken, Corrections: c},
 				OffPolicyGRPO{Clip: 1.2, KLCoef: 0.1, KLWeighted: true, Normalisation: PerConstant, ConstantLength: 9,
@@ -163,8 +163,8 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 	g := golden{
 		Options: optionsOf(o), NumRollouts: v.rollouts, NumTokens: v.tokens, SecondMoment: v.moment,
 		Tokens: map[string]matrix{"logprobs": v.logp, "behaviour": v.behaviour, "anchor": v.proximal,
-			"advantages": v.advantage, "mask": v.mask, "entropy": grid(1), "values": grid(1), "old_values": grid(1),
-			"returns": grid(2)},
+			"staleness": v.staleness, "advantages": v.advantage, "mask": v.mask, "entropy": grid(1), "values": grid(1),
+			"old_values": grid(1), "returns": grid(2)},
 		Rollouts: map[string]vector{"weights": v.weight, "rewards": row(), "group_means": row()},
 	}
 	reference := grid(1)
@@ -178,7 +178,7 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
 		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Anchor: in[2], Advantage: in[3], Mask: in[4],
 			Entropy: in[5], Values: in[6], OldValues: in[7], Returns: in[8], Reference: in[9], Weight: in[10],
-			Reward: in[11], GroupMean: in[12], Rollouts: in[13], Tokens: in[14], SecondMoment: in[15]})
+			Reward: in[11], GroupMean: in[12], Rollouts: in[13], Tokens: in[14], SecondMoment: in[15], Staleness: in[16]})
 		by := []*Node{in[0]}
 		if critic {
 			by = append(by, in[6])
@@ -188,7 +188,7 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 	x, y := g.Tokens, g.Rollouts
 	out, err := exec.Call(x["logprobs"], x["behaviour"], x["anchor"], x["advantages"], x["mask"], x["entropy"],
 		x["values"], x["old_values"], x["returns"], x["reference"], y["weights"], y["rewards"], y["group_means"],
-		g.NumRollouts, g.NumTokens, g.SecondMoment)
+		g.NumRollouts, g.NumTokens, g.SecondMoment, x["staleness"])
 	if err != nil {
 		t.Fatalf("batch %d: %v", seed, err)
 	}

@@ -34,6 +34,13 @@ const (
 	// ProximalUnweighted takes the same p and leaves k out, as trainers do that recompute the log-probs and correct for
 	// nothing else. The loss is biased by what differs between p and b.
 	ProximalUnweighted Proximal = "unweighted"
+	// ProximalInterpolate is the decoupled loss without a forward pass for p (A-3PO, arXiv 2512.06547): with d the
+	// versions between the weights that sampled the token and those that trained first on its batch,
+	//
+	//	log p = log b + (1 - 1/max(d, 1)) sg(log pi - log b)
+	//
+	// which is log b at d = 1, one version behind, and nears log pi as d grows.
+	ProximalInterpolate Proximal = "interpolate"
 )
 
 // Correction is one step. Each kind says which fields it reads.
@@ -49,7 +56,8 @@ type Correction struct {
 type CorrectionKind string
 
 const (
-	// Truncate multiplies terms by min(k, High) instead of k, High >= 1 [2] (TIS). It needs ProximalRecompute.
+	// Truncate multiplies terms by min(k, High) instead of k, High >= 1 [2] (TIS). It needs ProximalRecompute or
+	// ProximalInterpolate.
 	Truncate CorrectionKind = "truncate"
 	// MaskRatio drops where k is outside [Low, High], 0 <= Low < 1 < High [0.5 and 5 if neither is given]. With one
 	// bound it is one-sided. By token this is IcePop; TRL with vLLM has LevelProduct and High 3 by default.
@@ -111,9 +119,12 @@ func correctionNames() []string {
 // numCorrections is their number.
 const numCorrections = 7
 
-// recomputes reports whether p is Inputs.Anchor, weighs whether the terms are multiplied by k.
-func (c Corrections) recomputes() bool { return c.weighs() || c.Proximal == ProximalUnweighted }
-func (c Corrections) weighs() bool     { return c.Proximal == ProximalRecompute }
+// decouples reports whether p is another policy than b, recomputes whether it is Inputs.Anchor, interpolates whether it
+// is taken from Inputs.Staleness, and weighs whether the terms are multiplied by k.
+func (c Corrections) decouples() bool    { return c.weighs() || c.Proximal == ProximalUnweighted }
+func (c Corrections) recomputes() bool   { return c.decouples() && !c.interpolates() }
+func (c Corrections) interpolates() bool { return c.Proximal == ProximalInterpolate }
+func (c Corrections) weighs() bool       { return c.Proximal == ProximalRecompute || c.interpolates() }
 
 func (c Corrections) find(kind CorrectionKind) (Correction, bool) {
 	i := slices.IndexFunc(c.Steps, func(s Correction) bool { return s.Kind == kind })
@@ -126,13 +137,16 @@ func (c Corrections) find(kind CorrectionKind) (Correction, bool) {
 // needs returns the inputs that the corrections read.
 func (c Corrections) needs() Needs {
 	limit, _ := c.find(M2PO)
-	return Needs{Anchor: c.recomputes(), SecondMoment: limit.Limit}
+	return Needs{Anchor: c.recomputes(), Staleness: c.interpolates(), SecondMoment: limit.Limit}
 }
 
 // inputs returns the names of these inputs.
 func (c Corrections) inputs() (names []string) {
 	if c.recomputes() {
 		names = append(names, "Anchor")
+	}
+	if c.interpolates() {
+		names = append(names, "Staleness")
 	}
 	if _, ok := c.find(M2PO); ok {
 		names = append(names, "SecondMoment")
@@ -143,8 +157,8 @@ func (c Corrections) inputs() (names []string) {
 // Validate reports every field out of its range.
 func (c Corrections) Validate() error {
 	var p option.Problems
-	p.Check(c.Proximal == "" || c.Proximal == ProximalBehaviour || c.recomputes(), "proximal", c.Proximal,
-		"%s, %s or %s", ProximalBehaviour, ProximalRecompute, ProximalUnweighted)
+	p.Check(c.Proximal == "" || c.Proximal == ProximalBehaviour || c.decouples(), "proximal", c.Proximal,
+		"%s, %s, %s or %s", ProximalBehaviour, ProximalRecompute, ProximalUnweighted, ProximalInterpolate)
 	seen := make(map[string]bool)
 	for i, given := range c.Steps {
 		s, at := given.WithDefaults(), fmt.Sprintf("correction[%d].", i)
@@ -155,8 +169,8 @@ func (c Corrections) Validate() error {
 		p.Check(!seen[s.Name()], at+"kind", s.Name(), "each at most once")
 		seen[s.Name()] = true
 		s.check(&p, at)
-		p.Check(s.Kind != Truncate || c.weighs(), at+"kind", s.Kind, "proximal: %s with it: otherwise there is no "+
-			"factor k", ProximalRecompute)
+		p.Check(s.Kind != Truncate || c.weighs(), at+"kind", s.Kind, "proximal: %s or %s with it: otherwise there is "+
+			"no factor k", ProximalRecompute, ProximalInterpolate)
 	}
 	return p.Err()
 }
@@ -204,6 +218,10 @@ func (c Corrections) correct(s shard) corrected {
 	if c.recomputes() {
 		proximal := s.masked(s.in.Anchor)
 		out.logRatio, logK = Sub(s.logp, proximal), Sub(proximal, s.masked(s.in.Behaviour))
+	}
+	if c.interpolates() {
+		logK = Mul(OneMinus(Inverse(MaxScalar(s.masked(s.in.Staleness), 1))), behaviour)
+		out.logRatio = Sub(s.logRatio(), logK)
 	}
 	if c.weighs() {
 		out.factor = boundedExp(logK)

@@ -16,6 +16,7 @@ import (
 // ratios are the inputs of a loss of ratios: log-probs [B, T] under pi, b and p, the advantages, and which tokens count.
 type ratios struct {
 	logp, behaviour, proximal, advantage, mask [][]float64
+	staleness                                  [][]float64
 	weight                                     []float64
 	rollouts, tokens, moment                   float64
 }
@@ -47,6 +48,7 @@ func randomRatios(rng *rand.Rand, limit float64) ratios {
 		}
 		return 1
 	})
+	v.staleness = grid(func(b, t int) float64 { return float64((3*b + 2*t) % 7) })
 	v.advantage = grid(func(_, t int) float64 { return rng.NormFloat64() * float64(rng.IntN(4)) })
 	for range rows {
 		v.weight = append(v.weight, 0.5+rng.Float64())
@@ -89,7 +91,11 @@ func (v ratios) loss(o GRPO) (loss float64, gradient [][]float64, touched map[st
 		}
 		logR := func(t int) float64 { return v.logp[b][t] - v.behaviour[b][t] }
 		logK := logR
-		if o.Corrections.Proximal != "" {
+		switch o.Corrections.Proximal {
+		case ProximalInterpolate:
+			logK = func(t int) float64 { return (1 - 1/max(v.staleness[b][t], 1)) * (v.logp[b][t] - v.behaviour[b][t]) }
+			logR = func(t int) float64 { return v.logp[b][t] - v.behaviour[b][t] - logK(t) }
+		case ProximalRecompute, ProximalUnweighted:
 			logR = func(t int) float64 { return v.logp[b][t] - v.proximal[b][t] }
 			logK = func(t int) float64 { return v.proximal[b][t] - v.behaviour[b][t] }
 		}
@@ -103,7 +109,7 @@ func (v ratios) loss(o GRPO) (loss float64, gradient [][]float64, touched map[st
 		for _, t := range at {
 			a := v.advantage[b][t]
 			factor := 1.0
-			if o.Corrections.Proximal == ProximalRecompute {
+			if p := o.Corrections.Proximal; p == ProximalRecompute || p == ProximalInterpolate {
 				factor = exp(logK(t))
 			}
 			for _, c := range o.Corrections.Steps {
@@ -177,7 +183,8 @@ func (v ratios) loss(o GRPO) (loss float64, gradient [][]float64, touched map[st
 // run computes the same with the graph.
 func (v ratios) run(t *testing.T, exec *Exec) (loss float64, gradient [][]float64, metrics map[string]float64) {
 	t.Helper()
-	out, err := exec.Call(v.logp, v.behaviour, v.proximal, v.advantage, v.mask, v.weight, v.rollouts, v.tokens, v.moment)
+	out, err := exec.Call(v.logp, v.behaviour, v.proximal, v.advantage, v.mask, v.weight, v.rollouts, v.tokens, v.moment,
+		v.staleness)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +197,7 @@ func compileRatios(t *testing.T, o Objective) *Exec {
 	return MustNewExec(newBackend(t), func(in []*Node) []*Node {
 		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Anchor: in[2], Advantage: in[3], Mask: in[4],
 			Weight: in[5], Rollouts: in[6], Tokens: in[7], SecondMoment: in[8], Values: in[1], OldValues: in[2],
-			Returns: in[3]})
+			Returns: in[3], Staleness: in[9]})
 		return []*Node{out.Loss, Gradient(out.Loss, in[0])[0], out.Sums}
 	})
 }
@@ -198,7 +205,7 @@ func compileRatios(t *testing.T, o Objective) *Exec {
 // correctionsOf returns every correction by itself and all together, with either proximal policy where it may be.
 func correctionsOf() map[string]Corrections {
 	all := map[string]Corrections{"none": {}, "decoupled": {Proximal: ProximalRecompute},
-		"unweighted": {Proximal: ProximalUnweighted}}
+		"unweighted": {Proximal: ProximalUnweighted}, "interpolated": {Proximal: ProximalInterpolate}}
 	steps := map[string]Correction{
 		"truncate": {Kind: Truncate}, "truncate sequence": {Kind: Truncate, Level: LevelSequence, High: 1.1},
 		"truncate product": {Kind: Truncate, Level: LevelProduct, High: 5},
@@ -212,6 +219,7 @@ func correctionsOf() map[string]Corrections {
 			all[name] = Corrections{Steps: []Correction{step}}
 			all[name+" unweighted"] = Corrections{ProximalUnweighted, []Correction{step}}
 		}
+		all[name+" interpolated"] = Corrections{ProximalInterpolate, []Correction{step}}
 		all[name+" decoupled"] = Corrections{ProximalRecompute, []Correction{step}}
 	}
 	all["together"] = Corrections{ProximalRecompute, []Correction{steps["truncate"], steps["mask"],
@@ -227,7 +235,8 @@ func TestCorrectionsAgreeWithTheFormulaWrittenAsLoops(t *testing.T) {
 	}
 	for name, c := range correctionsOf() {
 		for surrogate, o := range surrogates {
-			if surrogate != "grpo" && surrogate != "cispo" && name != "together" && name != "decoupled" {
+			if surrogate != "grpo" && surrogate != "cispo" && name != "together" && name != "decoupled" &&
+				name != "interpolated" {
 				continue
 			}
 			t.Run(surrogate+" "+name, func(t *testing.T) {
@@ -363,7 +372,7 @@ func TestSecondMomentDropsAsFewAsBringTheMeanToTheLimit(t *testing.T) {
 
 func TestCorrectionsOutOfRangeAreAllNamed(t *testing.T) {
 	for want, c := range map[string]Corrections{
-		"proximal: then: want behaviour, recompute or unweigh":  {Proximal: "then"},
+		"proximal: then: want behaviour, recompute, unweighted": {Proximal: "then"},
 		"correction[0].kind: tis: want truncate, mask, opsm":    {Steps: []Correction{{Kind: "tis"}}},
 		"correction[0].kind: truncate: want proximal":           {Steps: []Correction{{Kind: Truncate}}},
 		"correction[1].kind: mask_token: want each at most":     {Steps: []Correction{{Kind: MaskRatio}, {Kind: MaskRatio}}},

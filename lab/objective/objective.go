@@ -46,7 +46,8 @@ type Needs struct {
 	Reference bool // Inputs.Reference: log-probs under a reference policy
 	Anchor    bool // Inputs.Anchor: log-probs under the policy at the start of the batch
 	// Inputs.Values, OldValues and Returns: a model with a value head, and the advantages estimated with it
-	Critic bool
+	Critic    bool
+	Staleness bool // Inputs.Staleness
 	// Inputs.SecondMoment with this as [SecondMoment]'s limit; 0: not needed
 	SecondMoment float64
 }
@@ -68,7 +69,10 @@ type Inputs struct {
 	Reference *Node // [B, T] log-probs under the reference policy; OffPolicyGRPO with a KLCoef
 	// [B, T] log-probs under the policy at the start of the batch: pi_k of OffPolicyGRPO with RPrimeExact, p of
 	// ProximalRecompute and ProximalUnweighted
-	Anchor    *Node
+	Anchor *Node
+	// [B, T] versions between the weights that sampled the token and those at the start of the batch, 0 or more;
+	// ProximalInterpolate
+	Staleness *Node
 	Values    *Node // [B, T] the critic's value before each token; PPO
 	OldValues *Node // [B, T] values that the advantages were estimated with; PPO
 	Returns   *Node // [B, T] what Values are fitted to; PPO
@@ -178,7 +182,8 @@ func (in Inputs) check(required []string) error {
 		{"Behaviour", in.Behaviour, 2}, {"Entropy", in.Entropy, 2}, {"Mask", in.Mask, 2}, {"Advantage", in.Advantage,
 			2},
 		{"Weight", in.Weight, 1}, {"Keep", in.Keep, 1}, {"Reward", in.Reward, 1}, {"GroupMean", in.GroupMean, 1},
-		{"Reference", in.Reference, 2}, {"Anchor", in.Anchor, 2}, {"Values", in.Values, 2},
+		{"Reference", in.Reference, 2}, {"Anchor", in.Anchor, 2},
+		{"Staleness", in.Staleness, 2}, {"Values", in.Values, 2},
 		{"OldValues", in.OldValues, 2}, {"Returns", in.Returns, 2},
 		{"SecondMoment", in.SecondMoment, 0}, {"Rollouts", in.Rollouts, 0}, {"Tokens", in.Tokens, 0},
 	} {

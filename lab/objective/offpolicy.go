@@ -61,7 +61,7 @@ func (o OffPolicyGRPO) Validate() error {
 	p.Check(o.KLCoef >= 0 && finite(o.KLCoef), "kl_coef", o.KLCoef, "a finite number of 0 or more")
 	p.Check(!o.KLWeighted || o.KLCoef != 0, "kl_weighted", o.KLWeighted, "false, or a kl_coef above 0")
 	o.Normalisation.check(&p, o.ConstantLength)
-	p.Check(!o.Corrections.recomputes(), "proximal", o.Corrections.Proximal, "%s with objective grpo_off",
+	p.Check(!o.Corrections.decouples(), "proximal", o.Corrections.Proximal, "%s with objective grpo_off",
 		ProximalBehaviour)
 	_, truncates := o.Corrections.find(Truncate)
 	p.Check(!truncates, "correction", Truncate, "none of that kind with objective grpo_off: there is no factor k")

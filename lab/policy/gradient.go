@@ -76,6 +76,9 @@ func (l *Learner) passArgs(p *pass) []any {
 	if needs.Anchor {
 		args = append(args, p.perToken(p.anchor))
 	}
+	if needs.Staleness {
+		args = append(args, p.perToken(p.staleness))
+	}
 	if needs.Critic {
 		args = append(args, p.perToken(p.values), p.perToken(p.returns))
 	}
@@ -112,6 +115,9 @@ func (l *Learner) gradientGraph(in []*Node) []*Node {
 	}
 	if needs.Anchor {
 		inputs.Anchor = next()
+	}
+	if needs.Staleness {
+		inputs.Staleness = next()
 	}
 	if needs.Critic {
 		inputs.OldValues, inputs.Returns = next(), next()

@@ -24,6 +24,7 @@ type pass struct {
 	reward, groupMean          []float32      // [rows]
 	rollouts, policyTokens     float32        // denominators of the whole step, over all trainers
 	secondMoment               float32        // of the whole step, see objective.SecondMoment
+	staleness                  []float32      // [rows, length] of each token, in versions; nil: not needed
 
 	scores map[*Weights]Score // what scoreOnce computed; slices are [rows, length]
 
@@ -68,6 +69,18 @@ func (p *pass) set(i int, d rollout.Draw, keep bool) error {
 	}
 	p.scoreMasked(i, r.Mask)
 	return errors.Join(p.images.add(i, 0, r.Tokens, r.Mask, r.Images), p.restrict(i, r.SamplingMask))
+}
+
+// setStaleness says for each token of draw i how many versions older it is than the table was as it was drawn.
+func (p *pass) setStaleness(i int) {
+	if p.staleness == nil {
+		p.staleness = make([]float32, len(p.mask))
+	}
+	d := p.draws[i]
+	newest := rollout.Version(d.Staleness) + d.Rollout.Version()
+	for at := range p.policyIndices(i) {
+		p.staleness[at] = float32(newest - d.Rollout.Versions[at-i*p.length])
+	}
 }
 
 // policyIndices yields where the policy's tokens of draw i are in arrays [rows, length].
@@ -145,6 +158,9 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 			for j, at := range p.at {
 				d := b.Draws[at]
 				p.draws = append(p.draws, d)
+				if l.options.Objective.Needs().Staleness {
+					p.setStaleness(j)
+				}
 				if err := p.set(j, d, !l.masked(d)); err != nil {
 					return nil, fmt.Errorf("trainer %d: rollout %d: %w", i, d.ID, err)
 				}

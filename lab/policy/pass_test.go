@@ -352,12 +352,16 @@ func TestCorrectionsTakeTheForwardPassesThatTheirDocumentationSays(t *testing.T)
 		{recompute, objective.Correction{Kind: objective.Truncate}, 3, []bool{true, false, false, true, false, false}},
 		{objective.ProximalUnweighted, objective.Correction{Kind: objective.DPPO}, 3,
 			[]bool{true, false, false, true, false, false}},
+		{objective.ProximalInterpolate, objective.Correction{Kind: objective.Truncate}, 3, make([]bool, 6)},
 		{"", m2po, 1, slices.Repeat([]bool{true}, 6)},
 		{recompute, m2po, 3, slices.Repeat([]bool{true}, 6)},
 	} {
 		l := newTestLearner(t, m, w, Learning{Updates: c.updates, Objective: objective.GRPO{
 			Corrections: objective.Corrections{Proximal: c.proximal, Steps: []objective.Correction{c.step}}}})
 		batches := criticBatches(t, m, w)
+		for _, d := range allDraws(batches) {
+			d.Rollout.Versions = make([]rollout.Version, len(d.Rollout.Tokens))
+		}
 		for n, want := range c.want {
 			if _, err := l.prepare(over, batches); errors.Is(err, context.Canceled) != want {
 				t.Errorf("%s, %s with %d updates, step %d: a forward pass: %t, want %t", c.proximal, c.step.Kind,
@@ -365,6 +369,23 @@ func TestCorrectionsTakeTheForwardPassesThatTheirDocumentationSays(t *testing.T)
 			}
 			step(t, l, batches...)
 		}
+	}
+}
+
+// A rollout of versions 3 and 5, drawn at version 7: 4 and 2 versions old. The prompt has no version.
+func TestStalenessIsThatOfEachTokenWhenTheBatchWasDrawn(t *testing.T) {
+	m := newTestModel(t, architectures()["tied"])
+	interpolate := objective.Corrections{Proximal: objective.ProximalInterpolate}
+	l := newTestLearner(t, m, randomWeights(t, m, 8), Learning{Objective: objective.GRPO{Corrections: interpolate}})
+	r := rollout.New("p", []int32{1, 2}, rollout.Completion{Tokens: []int32{3, 4, 5}, Logprobs: []float32{-1, -1, -1}})
+	copy(r.Versions[2:], []rollout.Version{3, 5, 5})
+	draw := rollout.Draw{Rollout: r, Weight: 1, Staleness: 4}
+	shards, err := l.prepare(t.Context(), []*rollout.Batch{{Draws: []rollout.Draw{draw}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := shards[0][0].staleness[:5]; !slices.Equal(got, []float32{0, 0, 4, 2, 2}) {
+		t.Errorf("staleness is %v, want 4, 2, 2 after the prompt", got)
 	}
 }
 

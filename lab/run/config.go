@@ -194,7 +194,8 @@ type Learner struct {
 	// drop rollouts whose mean log(pi/b) is greater from the loss; 0: none
 	MaxLogRatio float64 `yaml:"max_log_ratio"`
 	// the policy that ratios are taken to: behaviour; recompute, the weights at the start of the batch, with terms
-	// weighted for the difference; or unweighted, the same without [behaviour]
+	// weighted for the difference; unweighted, the same without; or interpolate, between behaviour and the present by
+	// staleness, weighted [behaviour]
 	Proximal string `yaml:"proximal"`
 	// what is done about rollouts of other policies: a list of {kind, level, low, high, limit} [none]
 	Correction  []objective.Correction `yaml:"correction"`

@@ -171,7 +171,8 @@ func (l Learner) forwardPasses(updates int) int {
 	switch {
 	case slices.ContainsFunc(l.Correction, func(c objective.Correction) bool { return c.Kind == objective.M2PO }):
 		return updates
-	case l.Proximal != "" && l.Proximal != string(objective.ProximalBehaviour) && updates > 1:
+	case updates > 1 && (l.Proximal == string(objective.ProximalRecompute) ||
+		l.Proximal == string(objective.ProximalUnweighted)):
 		return 1
 	}
 	return 0

@@ -235,6 +235,7 @@ func TestForwardPassesOfCorrectionsCostCompute(t *testing.T) {
 		recompute + "replay.sampler=fifo;" + fourUpdates:    b * (1 + 1.0/12 + mu/4),
 		recompute + fourUpdates + "pipeline.forward_cost=0": plain,
 		"learner.proximal=unweighted;" + fourUpdates:        plain * (1 + 1.0/12),
+		"learner.proximal=interpolate;" + fourUpdates:       plain,
 		m2po:                                            plain * 4 / 3,
 		m2po + fourUpdates:                              plain * 4 / 3,
 		m2po + fourUpdates + recompute:                  plain * 4 / 3, // the first of its passes gives p too

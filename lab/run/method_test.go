@@ -251,7 +251,7 @@ func TestAMethodDecidesReplayAndTheLossAndNothingElse(t *testing.T) {
 func TestAMethodThatIsNoConfigurationIsRefusedWithWhatItNeeds(t *testing.T) {
 	for name, want := range map[string]string{
 		"repo": "repo (arXiv 2506.09340) is not a configuration yet: it needs draws, in a run, of the prompts that",
-		"ppo2": "ppo2: want one of advantage-replay, asymre, bapo",
+		"ppo2": "ppo2: want one of a-3po, advantage-replay, asymre",
 	} {
 		if _, err := configs.MethodByName(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)

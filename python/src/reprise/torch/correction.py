@@ -98,8 +98,8 @@ class Problems:
 
 def steps_of(correction: Sequence[Step | Mapping[str, Any]], proximal: str, problems: Problems) -> tuple[Step, ...]:
     """Check a list of corrections and return them with their defaults."""
-    known = proximal in ("behaviour", "recompute", "unweighted")
-    problems.check(known, "proximal", proximal, "behaviour, recompute or unweighted")
+    known = proximal in ("behaviour", "recompute", "unweighted", "interpolate")
+    problems.check(known, "proximal", proximal, "behaviour, recompute, unweighted or interpolate")
     steps: list[Step] = []
     keys = [f.name for f in fields(Step)]
     for i, given in enumerate(correction):
@@ -116,8 +116,8 @@ def steps_of(correction: Sequence[Step | Mapping[str, Any]], proximal: str, prob
         problems.check(step.name not in [s.name for s in steps], at + "kind", step.name, "each at most once")
         given.check(problems, at)
         problems.check(
-            step.kind != "truncate" or proximal == "recompute", at + "kind", step.kind,
-            "proximal: recompute with it: otherwise there is no factor k",
+            step.kind != "truncate" or proximal in ("recompute", "interpolate"), at + "kind", step.kind,
+            "proximal: recompute or interpolate with it: otherwise there is no factor k",
         )  # fmt: skip
         steps.append(step)
     return tuple(steps)
@@ -151,6 +151,7 @@ def correct(
     correction: Sequence[Mapping[str, Any]] = (),
     proximal: str = "behaviour",
     anchor: Tensor | None = None,
+    staleness: Tensor | None = None,
     second_moment: Tensor | float | None = None,
     cu_seqlens: Tensor | None = None,
 ) -> Corrected:
@@ -162,10 +163,13 @@ def correct(
         behaviour: float [B, T] or [N]: log b, recorded at generation.
         advantages: float [B, T] or [N], or [B] for all tokens of a rollout.
         correction: dicts of kind, level, low, high and limit, as in ``learner.correction``.
-        proximal: behaviour (p = b), recompute (p is the policy of ``anchor``, and the terms are multiplied by k) or
-            unweighted (the same p without the factor k).
-        anchor: float [B, T] or [N]: log p, unless p = b: the log-probs under the weights at the start of the batch.
-            With one update on each batch they are ``logprobs.detach()``.
+        proximal: behaviour (p = b), recompute (p is the policy of ``anchor``, and the terms are multiplied by k),
+            unweighted (the same p without the factor k) or interpolate (log p = log b + (1 - 1/max(d, 1)) log(pi/b)
+            without gradient, d the ``staleness``, with the factor k).
+        anchor: float [B, T] or [N]: log p of recompute and unweighted: the log-probs under the weights at the start of
+            the batch. With one update on each batch they are ``logprobs.detach()``.
+        staleness: number [B, T] or [N], or [B] for all tokens of a rollout: versions between the weights that sampled
+            the token and those at the start of the batch, for interpolate.
         second_moment: for m2po, of `second_moment` over the whole batch; None: these tokens are the whole batch.
         cu_seqlens: int [B + 1]: the start of each rollout in [N], and the end.
 
@@ -181,21 +185,25 @@ def correct(
         logp=rows.tokens("logprobs", logprobs, needed_by="correct"),
         behaviour=rows.tokens("behaviour", behaviour, needed_by="correct").detach(),
         advantage=rows.tokens("advantages", advantages, needed_by="correct").detach(),
-        anchor=anchor, bound=second_moment,
+        anchor=anchor, staleness=staleness, bound=second_moment,
     )  # fmt: skip
 
 
 def corrected(
     rows: Rows, steps: Sequence[Step], proximal: str, *, logp: Tensor, behaviour: Tensor, advantage: Tensor,
-    anchor: Tensor | None, bound: Tensor | float | None,
+    anchor: Tensor | None, staleness: Tensor | None, bound: Tensor | float | None,
 ) -> Corrected:  # fmt: skip
     """Do the work of `correct` on checked steps and masked tensors."""
     moved = (logp - behaviour).detach()  # log pi - log b
     log_ratio, log_k, factor = logp - behaviour, moved, None
-    if proximal != "behaviour":
+    if proximal == "interpolate":
+        d = rows.tokens("staleness", staleness, needed_by="proximal interpolate").clamp(min=1)
+        log_k = (1 - 1 / d) * moved
+        log_ratio = log_ratio - log_k
+    elif proximal != "behaviour":
         p = rows.tokens("anchor", anchor, needed_by=f"proximal {proximal}").detach()
         log_ratio, log_k = logp - p, p - behaviour
-    if proximal == "recompute":
+    if proximal in ("recompute", "interpolate"):
         factor = bounded_exp(log_k)
     dropped, touched = None, {}
     for step in steps:

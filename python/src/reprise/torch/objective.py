@@ -74,7 +74,7 @@ class Objective:
     shift: float = -0.1
     """asymre: any finite number."""
     proximal: str = "behaviour"
-    """behaviour, recompute or unweighted, see `correct`."""
+    """behaviour, recompute, unweighted or interpolate, see `correct`."""
     correction: Sequence[Step | Mapping[str, Any]] = ()
     """Dicts of kind, level, low, high and limit."""
 
@@ -160,6 +160,7 @@ def loss(
     rewards: Tensor | None = None,
     group_means: Tensor | None = None,
     anchor: Tensor | None = None,
+    staleness: Tensor | None = None,
     reference: Tensor | None = None,
     values: Tensor | None = None,
     old_values: Tensor | None = None,
@@ -187,6 +188,8 @@ def loss(
         rewards, group_means: float [B]: the reward, and the mean of the group when it was inserted. asymre.
         anchor: float: log-probs under the weights at the start of the batch. proximal recompute and unweighted, r_prime
             exact. With one update on each batch they are ``logprobs.detach()``.
+        staleness: number, or [B] for all tokens of a rollout: versions between the weights that sampled the token and
+            those at the start of the batch. proximal interpolate.
         reference: float: log-probs under the reference policy. grpo_off with a kl_coef.
         values: float: the critic's value before each token, with gradient. ppo.
         old_values: float: the values that the advantages were estimated with. ppo.
@@ -246,7 +249,7 @@ def loss(
     else:
         b, advantage = detached("behaviour", behaviour), detached("advantages", advantages)
         c = corrected(rows, steps, o.proximal, logp=logp, behaviour=b, advantage=advantage, anchor=anchor,
-                      bound=second_moment)  # fmt: skip
+                      staleness=staleness, bound=second_moment)  # fmt: skip
         corrections = c.touched
         if o.objective == "grpo_off":
             prime = bounded_exp(detached("anchor", anchor) - b) if o.r_prime == "exact" else None

@@ -12,6 +12,10 @@ MAX_LOG_RATIO = 20.0
 finite in float32. Beyond it the ratio is constant and has no gradient."""
 
 
+PER_ROLLOUT = ("advantages", "staleness")
+"""Inputs per token that may be given per rollout."""
+
+
 def bounded_exp(log_ratio: Tensor) -> Tensor:
     """Return exp of a log-ratio clipped to +-MAX_LOG_RATIO."""
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
@@ -60,7 +64,7 @@ class Rows:
         if that is not the shape of a tensor per token."""
         if x is None:
             raise Invalid(f"{name}: None: want a tensor of shape {list(self.shape)}: {needed_by} reads it")
-        if name == "advantages" and x.ndim == 1 and x.shape != self.shape:
+        if name in PER_ROLLOUT and x.ndim == 1 and x.shape != self.shape:
             return self.masked(self.spread(self._checked(name, x, (self.rollouts,)).to(self.dtype)))
         return self.masked(self._checked(name, x, self.shape).to(self.dtype))
 
@@ -72,7 +76,7 @@ class Rows:
 
     def _checked(self, name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         if tuple(x.shape) != tuple(shape):
-            per = " or one for each rollout" if name == "advantages" else ""
+            per = " or one for each rollout" if name in PER_ROLLOUT else ""
             raise Invalid(f"{name}: shape {_dims(x)}: want {list(shape)}{per}, as logprobs has {list(self.shape)}")
         return x
 
