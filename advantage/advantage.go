@@ -1,8 +1,9 @@
 // Package advantage turns rewards into advantages: how much better a rollout was than expected.
 //
-// [Kind] says what was expected. The group-relative kinds ([Group], [NoStd], [LeaveOneOut]) compare a rollout with the
-// others of its prompt. They are computed once, when the group enters a table ([OfGroup]). The other kinds are computed
-// at each use, because they depend on the training batch ([OfBatch]) or on a critic that changes ([GAE]).
+// [Kind] says what was expected. The group-relative kinds ([Group], [NoStd], [LeaveOneOut], [LogMeanExp]) compare a
+// rollout with the others of its prompt. They are computed once, when the group enters a table ([OfGroup]). The other
+// kinds are computed at each use, because they depend on the training batch ([OfBatch]) or on a critic that changes
+// ([GAE]).
 //
 // Rewards must be finite. Sums are in float64 and in the order given, so equal input gives equal bits. Nothing here
 // keeps state; everything is safe for concurrent use.
@@ -24,13 +25,14 @@ const (
 	Group       Kind = "group"         // (r - group mean) / group std: GRPO
 	NoStd       Kind = "no_std"        // r - group mean: Dr. GRPO
 	LeaveOneOut Kind = "leave_one_out" // r - mean of the others in the group: RLOO
+	LogMeanExp  Kind = "log_mean_exp"  // r - log mean exp r of the group: OAPL
 	Batch       Kind = "batch"         // (r - batch mean) / batch std: REINFORCE++
 	GroupBatch  Kind = "group_batch"   // r - group mean, then normalised over the batch: REINFORCE++-baseline
 	Critic      Kind = "gae"           // generalised advantage estimation with a critic's values: PPO
 )
 
 // Kinds returns every kind, the default first.
-func Kinds() []Kind { return []Kind{Group, NoStd, LeaveOneOut, Batch, GroupBatch, Critic} }
+func Kinds() []Kind { return []Kind{Group, NoStd, LeaveOneOut, LogMeanExp, Batch, GroupBatch, Critic} }
 
 // Values returns every kind as text.
 func (Kind) Values() []string {
@@ -50,7 +52,7 @@ func (k Kind) Validate() error {
 }
 
 // GroupRelative reports whether the rewards of one group are all that the kind depends on.
-func (k Kind) GroupRelative() bool { return k == Group || k == NoStd || k == LeaveOneOut }
+func (k Kind) GroupRelative() bool { return slices.Contains(Kinds()[:4], k) }
 
 // UsesBatch reports whether the kind normalises over the training batch.
 func (k Kind) UsesBatch() bool { return k == Batch || k == GroupBatch }
@@ -68,15 +70,17 @@ func Among(dst, rewards, compared []float32, kind Kind) Moments {
 		panic(fmt.Sprintf("advantage: kind %q is not group-relative", string(kind)))
 	}
 	m := MomentsOf(compared)
-	scale := 1.0
+	centre, scale := m.Mean, 1.0
 	switch kind {
 	case Group:
 		scale = 1 / math.Sqrt(m.Var+Epsilon)
 	case LeaveOneOut: // r - (sum - r)/(n - 1) = n/(n - 1) (r - mean)
 		n := float64(len(compared))
 		scale = n / (n - 1)
+	case LogMeanExp:
+		centre = logMeanExp(compared)
 	}
-	m.standardize(dst, rewards, scale)
+	m.standardize(dst, rewards, centre, scale)
 	return m
 }
 
@@ -103,7 +107,7 @@ func OfBatch(dst, rewards, groupMeans []float32, kind Kind) Moments {
 // Equal values become 0.
 func Normalize(values []float32) Moments {
 	m := MomentsOf(values)
-	m.standardize(values, values, 1/math.Sqrt(m.Var+Epsilon))
+	m.standardize(values, values, m.Mean, 1/math.Sqrt(m.Var+Epsilon))
 	return m
 }
 
@@ -149,14 +153,23 @@ func MomentsOf(rewards []float32) Moments {
 	return m
 }
 
-// standardize writes (value - mean) scale to dst, exactly 0 for equal values.
-func (m Moments) standardize(dst, values []float32, scale float64) {
+// logMeanExp returns log mean exp r, without overflow: between the mean and the largest.
+func logMeanExp(rewards []float32) float64 {
+	largest, sum := float64(slices.Max(rewards)), 0.0
+	for _, r := range rewards {
+		sum += math.Exp(float64(r) - largest)
+	}
+	return largest + math.Log(sum/float64(len(rewards)))
+}
+
+// standardize writes (value - centre) scale to dst, exactly 0 if the values are all equal.
+func (m Moments) standardize(dst, values []float32, centre, scale float64) {
 	for i, v := range values {
 		if m.Zero {
 			dst[i] = 0
 			continue
 		}
-		dst[i] = float32((float64(v) - m.Mean) * scale)
+		dst[i] = float32((float64(v) - centre) * scale)
 	}
 }
 

@@ -38,6 +38,10 @@ func TestGroupAdvantagesMatchNumbersWorkedByHand(t *testing.T) {
 		{"rewards of any size", Group, []float32{1, 2, 6}, []float64{-0.9258201, -0.4629100, 1.3887301}},
 		// 1 - (2 + 6)/2, 2 - (1 + 6)/2, 6 - (1 + 2)/2.
 		{"rewards of any size", LeaveOneOut, []float32{1, 2, 6}, []float64{-3, -1.5, 4.5}},
+		// log((1 + 1 + 1 + e)/4) = 0.3573739; large rewards do not overflow: 1000 + log((1 + 1/e)/2) = 999.6201145.
+		{"one of four is right", LogMeanExp, []float32{1, 0, 0, 0},
+			[]float64{0.6426261, -0.3573739, -0.3573739, -0.3573739}},
+		{"rewards of any size", LogMeanExp, []float32{1000, 999}, []float64{0.3798855, -0.6201145}},
 		// Rewards +-1e-4 about 0: variance 1e-8 equals Epsilon, so the advantages are 1/sqrt 2.
 		{"epsilon stands under the root", Group, []float32{1e-4, -1e-4}, []float64{0.7071068, -0.7071068}},
 	}
@@ -56,7 +60,7 @@ func TestGroupAdvantagesMatchNumbersWorkedByHand(t *testing.T) {
 func TestRewardsAreComparedWithALargerSet(t *testing.T) {
 	all := []float32{1, 0, 0, 0}
 	for kind, want := range map[Kind][]float64{Group: {-0.5773503, 1.7320508}, NoStd: {-0.25, 0.75},
-		LeaveOneOut: {-1.0 / 3, 1}} {
+		LeaveOneOut: {-1.0 / 3, 1}, LogMeanExp: {-0.3573739, 0.6426261}} {
 		dst := []float32{0, 1}
 		m := Among(dst, dst, all, kind)
 		near(t, dst, want...)
@@ -69,7 +73,7 @@ func TestRewardsAreComparedWithALargerSet(t *testing.T) {
 func TestEqualRewardsGiveNoAdvantageAndAreReported(t *testing.T) {
 	// 0.1 is not a binary fraction: a variance of rounded sums would not vanish.
 	for _, rewards := range [][]float32{{1}, {0.1, 0.1, 0.1}, {0, 0}} {
-		for _, kind := range []Kind{Group, NoStd, LeaveOneOut} {
+		for _, kind := range []Kind{Group, NoStd, LeaveOneOut, LogMeanExp} {
 			dst := make([]float32, len(rewards))
 			dst[0] = 9
 			m := OfGroup(dst, rewards, kind)
@@ -179,7 +183,7 @@ func TestEveryKindIsComputedInOneWay(t *testing.T) {
 		}
 	}
 	err := Kind("grpo").Validate()
-	if err == nil || err.Error() != `advantage: grpo: want group, no_std, leave_one_out, batch, group_batch or gae` {
+	if err == nil || err.Error() != `advantage: grpo: want group, no_std, leave_one_out, log_mean_exp, batch, group_batch or gae` {
 		t.Errorf("got %v", err)
 	}
 }

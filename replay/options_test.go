@@ -37,7 +37,7 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 		"positive_threshold: NaN: want a number",
 		"sampler: random: want lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized",
 		"max_staleness: -3: want 0 (no limit) to 2147483647", "max_uses: -4", "min_size: -5", "shards: -6: want 1 to 65536",
-		"advantage: best: want group, no_std, leave_one_out, batch, group_batch or gae", "vocab: -7", "max_tokens: -8",
+		"advantage: best: want group, no_std, leave_one_out, log_mean_exp, batch, group_batch or gae", "vocab: -7", "max_tokens: -8",
 		"lease_seconds: -1: want 0.001 to 31622400",
 	} {
 		if !strings.Contains(err.Error(), want) {

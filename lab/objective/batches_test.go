@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -51,6 +52,7 @@ type options struct {
 	ValueCoef      float64       `json:"value_coef,omitempty"`
 	ValueClip      float64       `json:"value_clip,omitempty"`
 	Shift          *float64      `json:"shift,omitempty"`
+	Beta           float64       `json:"beta,omitempty"`
 	Proximal       Proximal      `json:"proximal,omitempty"`
 	Correction     []Correction  `json:"correction,omitempty"`
 }
@@ -71,6 +73,10 @@ func optionsOf(o Objective) options {
 		return s
 	case AsymRE:
 		return options{Objective: o.Name(), Shift: o.Shift}
+	case OAPL:
+		return options{Objective: o.Name(), Beta: o.Beta}
+	case TrajectoryBalance:
+		return options{Objective: o.Name(), Beta: o.Beta}
 	}
 	panic(o)
 }
@@ -96,7 +102,7 @@ func goldenObjectives() (list []Objective) {
 				OffPolicyGRPO{Corrections: c})
 		}
 	}
-	return list
+	return append(list, OAPL{}, OAPL{Beta: 0.5}, TrajectoryBalance{}, TrajectoryBalance{Beta: 0.5})
 }
 
 func sortedByName[V any](m map[string]V) (values []V) {
@@ -125,7 +131,7 @@ func refusedObjectives() (list []refused) {
 		GRPO{Method: CISPO, DualClip: 2}, GRPO{Method: DrGRPO, ConstantLength: 3, Normalisation: PerToken},
 		OffPolicyGRPO{Clip: -1, RPrime: "two", KLCoef: -0.5, KLWeighted: true}, OffPolicyGRPO{KLWeighted: true},
 		OffPolicyGRPO{Corrections: Corrections{Proximal: ProximalRecompute}},
-		PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: -0.25},
+		PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: -0.25}, OAPL{Beta: -1},
 		GRPO{Corrections: Corrections{Proximal: "then", Steps: []Correction{{Kind: "tis"}}}},
 		step(Correction{Kind: Truncate}), step(Correction{Kind: MaskRatio}, Correction{Kind: MaskRatio}),
 		step(Correction{Kind: MaskRatio, Low: 1.25, High: 0.5, Limit: 3}),
@@ -174,11 +180,33 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 		}
 	}
 	g.Tokens["reference"] = reference
+	// Two rollouts of each prompt.
+	var logZ, groups vector
+	var counted []Trajectory
+	for b := range v.mask {
+		groups = append(groups, float64(b/2))
+		t := Trajectory{Prompt: fmt.Sprint(b / 2), Reward: g.Rollouts["rewards"][b]}
+		for i, m := range v.mask[b] {
+			t.LogRatio += m * (v.logp[b][i] - reference[b][i])
+		}
+		if slices.Contains(v.mask[b], 1) {
+			counted = append(counted, t)
+		}
+	}
+	estimates := LogZ(counted, cmp.Or(o.Needs().LogZ, 1))
+	for b := range v.mask {
+		logZ = append(logZ, 0)
+		if slices.Contains(v.mask[b], 1) {
+			logZ[b], estimates = estimates[0], estimates[1:]
+		}
+	}
+	g.Rollouts["groups"] = groups
 	critic := o.Needs().Critic
 	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
 		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Anchor: in[2], Advantage: in[3], Mask: in[4],
 			Entropy: in[5], Values: in[6], OldValues: in[7], Returns: in[8], Reference: in[9], Weight: in[10],
-			Reward: in[11], GroupMean: in[12], Rollouts: in[13], Tokens: in[14], SecondMoment: in[15], Staleness: in[16]})
+			Reward: in[11], GroupMean: in[12], Rollouts: in[13], Tokens: in[14], SecondMoment: in[15], Staleness: in[16],
+			LogZ: in[17]})
 		by := []*Node{in[0]}
 		if critic {
 			by = append(by, in[6])
@@ -188,7 +216,7 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 	x, y := g.Tokens, g.Rollouts
 	out, err := exec.Call(x["logprobs"], x["behaviour"], x["anchor"], x["advantages"], x["mask"], x["entropy"],
 		x["values"], x["old_values"], x["returns"], x["reference"], y["weights"], y["rewards"], y["group_means"],
-		g.NumRollouts, g.NumTokens, g.SecondMoment, x["staleness"])
+		g.NumRollouts, g.NumTokens, g.SecondMoment, x["staleness"], logZ)
 	if err != nil {
 		t.Fatalf("batch %d: %v", seed, err)
 	}
@@ -207,7 +235,7 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 
 // The batches must be finite, or they could not be written, and each correction must do something in some of them.
 func TestGoldenBatchesReachEveryCorrection(t *testing.T) {
-	const batches = 200
+	const batches = 250
 	objectives := goldenObjectives()
 	if len(objectives) > batches {
 		t.Fatalf("%d objectives: want at most %d, one for each batch", len(objectives), batches)
@@ -233,7 +261,8 @@ func TestGoldenBatchesReachEveryCorrection(t *testing.T) {
 		}
 	}
 	for _, key := range []string{"empty", "grpo clip_fraction", "grpo ratio_clamped", "cispo clip_fraction",
-		"grpo_off corrected_m2po", "grpo_off kl_reference", "ppo value_clip_fraction", "asymre loss"} {
+		"grpo_off corrected_m2po", "grpo_off kl_reference", "ppo value_clip_fraction", "asymre loss", "oapl loss",
+		"trajectory_balance loss"} {
 		if hits[key] == 0 {
 			t.Errorf("no batch has %s", key)
 		}

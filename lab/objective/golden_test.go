@@ -2,6 +2,7 @@ package objective
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ import (
 //	0     0.375, 0.25       1/2, 1         1.3, 0.2         0.5, 1        0.25, 0.5         1, 1
 //	1     0.5, 0.5, 0.25    1, 2, 2        1, 1.6, 1.2      1/4, 0, -1/2  1/4, 1/2, -1/4    0, -1/2, 0
 //
-// The first position of both rows is a prompt. Denominators: 2 rollouts, 5 tokens.
+// and log Z of 0.5 and -1. The first position of both rows is a prompt. Denominators: 2 rollouts, 5 tokens.
 func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss float32, gradient [][]float32,
 	m map[string]float64, rows []Row) {
 	t.Helper()
@@ -29,7 +30,7 @@ func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss floa
 	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
 		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Mask: in[2], Advantage: in[3], Weight: in[4],
 			Reward: in[5], GroupMean: in[6], Rollouts: in[7], Tokens: in[8], Entropy: in[9],
-			Reference: in[10], Anchor: in[11], Values: in[12], OldValues: in[13], Returns: in[14]})
+			Reference: in[10], Anchor: in[11], Values: in[12], OldValues: in[13], Returns: in[14], LogZ: in[15]})
 		return []*Node{out.Loss, Gradient(out.Loss, in[0])[0], out.Sums, out.Rows}
 	})
 	out, err := exec.Call(
@@ -42,7 +43,7 @@ func direct(t *testing.T, o Objective, logprobs, entropy [][]float32) (loss floa
 		[][]float32{{0, ln(0.65), ln(0.1), 0}, {0, ln(0.25), ln(0.4), ln(0.3)}},
 		[][]float32{{9, 0.5, 1, 9}, {9, 0.25, 0, -0.5}},
 		[][]float32{{9, 0.25, 0.5, 9}, {9, 0.25, 0.5, -0.25}},
-		[][]float32{{9, 1, 1, 9}, {9, 0, -0.5, 0}})
+		[][]float32{{9, 1, 1, 9}, {9, 0, -0.5, 0}}, []float32{0.5, -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +114,11 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 		// (0.75-0.25)(-1.6739764) = -0.8369882; (-0.25-0.25)(-4.1588831) = 2.0794415.
 		// -(-0.8369882 + 0.5*2.0794415)/2.
 		{"asymre shifted", AsymRE{Shift: &shift}, -0.1013663, 0},
+		// log(pi/b) of the rows: ln 0.75 = -0.2876821 and 0. ((0.5*(-0.2876821) - 1)^2 + 0.5*(0 + 2)^2)/2.
+		{"oapl", OAPL{Beta: 0.5}, 1.6541862, 0},
+		// log(pi/pi_ref) of the rows: ln 2 = 0.6931472 and -2 ln 2. ((0.5*(0.5 + 0.6931472) - 1)^2 +
+		// 0.5*(0.5*(-1 - 1.3862944) - 0)^2)/2.
+		{"trajectory_balance", TrajectoryBalance{Beta: 0.5}, 0.4372765, 0},
 		// Means -0.8369882 and -1.3862944: (0.8369882 + 0.5*1.3862944)/2.
 		{"sft", SFT{}, 0.7650677, 0},
 		// (1.6739764 + 0.5*4.1588831)/5.
@@ -163,6 +169,8 @@ func further(o Objective) map[string]float64 {
 		if o.KLCoef != 0 {
 			return map[string]float64{"kl_reference": (0.1931472 + 2*0.3068528) / 5}
 		}
+	case TrajectoryBalance:
+		return map[string]float64{"kl_reference": (0.1931472 + 2*0.3068528) / 5}
 	case PPO:
 		// Misses R - V: 0.5, 0; -0.25, -0.5, 0.5: mean 0.05, squares 0.8125: variance 0.16. Returns: mean 0.3, squares
 		// 2.25: variance 0.36. Values: sum 1.25.
@@ -174,6 +182,14 @@ func further(o Objective) map[string]float64 {
 		return m
 	}
 	return nil
+}
+
+// Prompt a: rewards 1 and 0 at beta 0.5 and log-ratios 1 and -1: (2 - 1 + 0 + 1)/2. Prompt b has one rollout.
+func TestLogZIsTheMeanOverThePrompt(t *testing.T) {
+	got := LogZ([]Trajectory{{"a", 1, 1}, {"b", 1, 0.25}, {"a", 0, -1}}, 0.5)
+	if !slices.Equal(got, []float64{1, 1.75, 1}) {
+		t.Errorf("log Z is %v, want 1, 1.75, 1", got)
+	}
 }
 
 func TestUncountedLogprobsGetNoGradientWhateverTheyAre(t *testing.T) {
@@ -235,6 +251,7 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 		{GRPO{Method: DrGRPO}, []string{"constant_length: 0"}},
 		{GRPO{Method: DrGRPO, Normalisation: PerToken}, []string{"normalisation: token"}},
 		{SFT{Normalisation: PerConstant}, []string{"normalisation: constant"}},
+		{OAPL{Beta: -1}, []string{"beta: -1"}}, {TrajectoryBalance{Beta: nan}, []string{"beta: NaN"}},
 	} {
 		err := tc.o.Validate()
 		if (err == nil) != (len(tc.wants) == 0) {
@@ -258,6 +275,7 @@ func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
 		"input Reference is nil":                 OffPolicyGRPO{KLCoef: 1},
 		"input Anchor is nil":                    OffPolicyGRPO{RPrime: RPrimeExact},
 		"input OldValues is nil":                 PPO{},
+		"input LogZ is nil":                      TrajectoryBalance{},
 	} {
 		exec := MustNewExec(newBackend(t), func(x, row, scalar *Node) *Node {
 			return o.Loss(Inputs{Logprobs: x, Mask: x, Rollouts: scalar, Tokens: scalar, Reward: row,

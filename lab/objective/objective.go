@@ -8,6 +8,7 @@
 //   - [PPO]: the same surrogate with a critic's advantages, plus the critic's clipped value loss.
 //   - [AsymRE]: log-probs weighted by the reward above a shifted baseline, without ratios (METHODS section 5, asymre;
 //     [ER] App. E).
+//   - [OAPL] and [TrajectoryBalance]: the log-ratio of a whole rollout is fitted to its reward.
 //   - [SFT]: cross-entropy, for the supervised warm-up.
 //
 // Each is a plain struct of options whose zero value is the documented default, and an [Objective]. [Methods] lists the
@@ -50,6 +51,7 @@ type Needs struct {
 	Staleness bool // Inputs.Staleness
 	// Inputs.SecondMoment with this as [SecondMoment]'s limit; 0: not needed
 	SecondMoment float64
+	LogZ         float64 // Inputs.LogZ with this as [LogZ]'s beta; 0: not needed
 }
 
 // Inputs is one trainer's shard of a batch: B rows of T positions, all nodes of one float type. Entry t of a row
@@ -59,14 +61,15 @@ type Inputs struct {
 	Behaviour *Node // [B, T] log b recorded at generation; nil if there is no ratio (SFT)
 	Entropy   *Node // [B, T] of the policy, for the metric only; nil: not measured
 	Mask      *Node // [B, T] not 0 where the policy produced the token
-	Advantage *Node // [B, T] of each token; GRPO, OffPolicyGRPO, PPO
+	Advantage *Node // [B, T] of each token; GRPO, OffPolicyGRPO, PPO, OAPL
 	Weight    *Node // [B] replay weight, multiplies the rollout's terms; nil: 1
 	Keep      *Node // [B] 0 if the row is padding or masked out; nil: all rows are kept
-	Reward    *Node // [B] AsymRE
+	Reward    *Node // [B] AsymRE, TrajectoryBalance
 	GroupMean *Node // [B] V, the group's mean reward at insertion; AsymRE
 
 	// See Needs; nil if not needed. Only Values are differentiated through.
-	Reference *Node // [B, T] log-probs under the reference policy; OffPolicyGRPO with a KLCoef
+	// [B, T] log-probs under the reference policy; OffPolicyGRPO with a KLCoef, TrajectoryBalance
+	Reference *Node
 	// [B, T] log-probs under the policy at the start of the batch: pi_k of OffPolicyGRPO with RPrimeExact, p of
 	// ProximalRecompute and ProximalUnweighted
 	Anchor *Node
@@ -79,6 +82,8 @@ type Inputs struct {
 
 	// [M2PO]'s bound on the square of log pi - log b, a scalar: see [SecondMoment]. It covers the whole batch.
 	SecondMoment *Node
+
+	LogZ *Node // [B] of the rollout's prompt over the whole batch, see [LogZ]; TrajectoryBalance
 
 	// Denominators over all shards, scalars: kept rollouts (all rollouts with masked_denominator: all) and their policy
 	// tokens. Values below 1 count as 1, so that a batch without a kept rollout has loss 0.
@@ -101,7 +106,8 @@ type Method struct {
 }
 
 // Methods returns every objective that learns from rewards, the default first. Its kinds of advantage are those of
-// package advantage. AsymRE's loss reads rewards; its advantages serve priorities and metrics.
+// package advantage. The losses of AsymRE and TrajectoryBalance read
+// rewards; their advantages serve priorities and metrics.
 func Methods() []Method {
 	anyKind := []string{"group", "no_std", "leave_one_out", "batch", "group_batch"}
 	return []Method{
@@ -114,6 +120,8 @@ func Methods() []Method {
 		{Name: RLOO, Advantages: []string{"leave_one_out"}},
 		{Name: DrGRPO, Advantages: []string{"no_std"}},
 		{Name: CISPO, Advantages: anyKind},
+		{Name: OAPL{}.Name(), Advantages: []string{"log_mean_exp", "no_std", "leave_one_out"}},
+		{Name: TrajectoryBalance{}.Name(), Advantages: []string{"no_std", "group", "leave_one_out"}},
 	}
 }
 
@@ -185,7 +193,7 @@ func (in Inputs) check(required []string) error {
 		{"Reference", in.Reference, 2}, {"Anchor", in.Anchor, 2},
 		{"Staleness", in.Staleness, 2}, {"Values", in.Values, 2},
 		{"OldValues", in.OldValues, 2}, {"Returns", in.Returns, 2},
-		{"SecondMoment", in.SecondMoment, 0}, {"Rollouts", in.Rollouts, 0}, {"Tokens", in.Tokens, 0},
+		{"SecondMoment", in.SecondMoment, 0}, {"LogZ", in.LogZ, 1}, {"Rollouts", in.Rollouts, 0}, {"Tokens", in.Tokens, 0},
 	} {
 		want := dims[:f.rank]
 		switch {

@@ -87,7 +87,7 @@ func compile(t testing.TB, o Objective) program {
 			Logprobs: chosen, Behaviour: in[2], Mask: in[3], Advantage: in[4], Weight: in[5], Keep: in[6],
 			Reward: in[7], GroupMean: in[8], Rollouts: in[9], Tokens: in[10],
 			Reference: in[11], Anchor: in[12], Values: in[13], OldValues: in[14], Returns: in[15],
-			Entropy: Neg(ReduceSum(Mul(Exp(all), all), 2)),
+			LogZ: in[8], Entropy: Neg(ReduceSum(Mul(Exp(all), all), 2)),
 		}
 		out := o.Loss(inputs)
 		gradients := Gradient(out.Loss, logits, in[13])
@@ -130,14 +130,26 @@ func naive(o Objective, v values) (loss float64, clipped int) {
 		}
 	}
 	for b := range rows {
-		var n, sum, mean float64
+		var n, sum, mean, whole, toReference float64
 		for i := range width {
 			if v.mask[b][i] != 0 && v.keep[b] != 0 {
 				n++
 				mean += v.logprob(b, i) - v.behaviour[b][i]
+				toReference += v.logprob(b, i) - v.reference[b][i]
+				whole += v.advantage[b][i]
 			}
 		}
 		if n == 0 {
+			continue
+		}
+		switch o := o.(type) {
+		case OAPL:
+			miss := o.Beta*mean - whole/n
+			loss += v.weight[b] * miss * miss / v.nRollouts
+			continue
+		case TrajectoryBalance:
+			miss := o.Beta*(v.mean[b]+toReference) - v.reward[b]
+			loss += v.weight[b] * miss * miss / v.nRollouts
 			continue
 		}
 		mean /= n
@@ -217,13 +229,14 @@ func naive(o Objective, v values) (loss float64, clipped int) {
 
 func TestMethodsAreFoundByName(t *testing.T) {
 	want := []string{"grpo", "grpo_off", "asymre", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo",
-		"cispo"}
+		"cispo", "oapl", "trajectory_balance"}
 	if got := Names(); !slices.Equal(got, want) {
 		t.Errorf("names %q, want %q", got, want)
 	}
 	for name, advantage := range map[string]string{"grpo": "group", "grpo_off": "group", "asymre": "group",
 		"ppo": "gae", "reinforce++": "batch",
-		"reinforce++-baseline": "group_batch", "rloo": "leave_one_out", "dr_grpo": "no_std", "cispo": "group"} {
+		"reinforce++-baseline": "group_batch", "rloo": "leave_one_out", "dr_grpo": "no_std", "cispo": "group",
+		"oapl": "log_mean_exp", "trajectory_balance": "no_std"} {
 		m, ok := FindMethod(name)
 		if !ok || m.Name != name || m.Advantages[0] != advantage || m.Critic != (name == "ppo") {
 			t.Errorf("%s is %+v, %v", name, m, ok)
@@ -242,7 +255,8 @@ func TestOnlyWhatIsReadIsNeeded(t *testing.T) {
 		{GRPO{}, Needs{}}, {SFT{}, Needs{}}, {AsymRE{}, Needs{}}, {GRPO{Method: RLOO}, Needs{}},
 		{OffPolicyGRPO{}, Needs{}},
 		{OffPolicyGRPO{KLCoef: 0.1}, Needs{Reference: true}}, {OffPolicyGRPO{RPrime: RPrimeExact}, Needs{Anchor: true}},
-		{PPO{}, Needs{Critic: true}},
+		{PPO{}, Needs{Critic: true}}, {OAPL{}, Needs{}},
+		{TrajectoryBalance{}, Needs{Reference: true, LogZ: 0.012}},
 	} {
 		if got := tc.o.Needs(); got != tc.want {
 			t.Errorf("%+v needs %+v, want %+v", tc.o, got, tc.want)
@@ -255,6 +269,7 @@ func combinations() map[string]Objective {
 	zero := 0.0
 	all := map[string]Objective{
 		"asymre default": AsymRE{}, "asymre unshifted": AsymRE{Shift: &zero},
+		"oapl": OAPL{Beta: 0.5}, "trajectory_balance": TrajectoryBalance{Beta: 0.5},
 		"sft sequence": SFT{}, "sft token": SFT{Normalisation: PerToken},
 	}
 	for _, ratio := range []Ratio{TokenRatio, SequenceRatio} {

@@ -222,6 +222,14 @@ func plainLoss(r *reference, o objective.Objective, shards [][]pass) (loss float
 				continue
 			}
 			logprobs, values := r.predict(d.Rollout)
+			if o, ok := o.(objective.TrajectoryBalance); ok {
+				flow := float64(p.logZ[i])
+				for at := range p.policyIndices(i) {
+					flow += logprobs[at-i*p.length] - float64(p.reference[at])
+				}
+				loss += float64(d.Weight) * math.Pow(o.Beta*flow-float64(p.reward[i]), 2) / float64(p.rollouts)
+				continue
+			}
 			var sum, n float64
 			for j, m := range d.Rollout.Mask {
 				if m == 0 {
@@ -261,6 +269,8 @@ func learnerKinds() map[string]Learning {
 		"ppo": {Objective: objective.PPO{}, Advantage: advantage.Critic, Updates: 2},
 		"ppo, stored": {Objective: objective.PPO{}, Advantage: advantage.Critic, StoredValues: true, MaxLogRatio: 0.4,
 			BoundEvery: 2, Updates: 3},
+		"trajectory_balance": {Objective: objective.TrajectoryBalance{Beta: 0.5}, MaskZeroVariance: true,
+			Reference: Reference{Every: 3}},
 		"reinforce++": {Objective: objective.GRPO{Method: objective.ReinforcePP}, Advantage: advantage.Batch,
 			KLPenalty: 0.2,
 			Reference: Reference{Every: 3}},
@@ -392,6 +402,10 @@ func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
 				o.Objective = objective.AsymRE{}
 			case "ppo":
 				o.Objective = objective.PPO{ValueCoef: 0.5}
+			case "oapl":
+				o.Objective = objective.OAPL{}
+			case "trajectory_balance":
+				o.Objective = objective.TrajectoryBalance{}
 			case "dr_grpo":
 				o.Objective = objective.GRPO{Method: method.Name, ConstantLength: 1}
 			default:

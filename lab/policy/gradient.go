@@ -85,6 +85,9 @@ func (l *Learner) passArgs(p *pass) []any {
 	if needs.SecondMoment > 0 {
 		args = append(args, tensors.FromScalar(p.secondMoment))
 	}
+	if needs.LogZ > 0 {
+		args = append(args, p.perRow(p.logZ))
+	}
 	return append(args, p.lastArgs()...)
 }
 
@@ -124,6 +127,9 @@ func (l *Learner) gradientGraph(in []*Node) []*Node {
 	}
 	if needs.SecondMoment > 0 {
 		inputs.SecondMoment = next()
+	}
+	if needs.LogZ > 0 {
+		inputs.LogZ = next()
 	}
 	scores := d.score(tokens, temperature, rest)
 	inputs.Logprobs, inputs.Entropy = scores.logprobs, scores.entropy

@@ -24,6 +24,7 @@ type pass struct {
 	reward, groupMean          []float32      // [rows]
 	rollouts, policyTokens     float32        // denominators of the whole step, over all trainers
 	secondMoment               float32        // of the whole step, see objective.SecondMoment
+	logZ                       []float32      // [rows] see objective.LogZ; nil: not needed
 	staleness                  []float32      // [rows, length] of each token, in versions; nil: not needed
 
 	scores map[*Weights]Score // what scoreOnce computed; slices are [rows, length]
@@ -133,6 +134,7 @@ func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pa
 	l.penalise(shards)
 	l.setDenominators(shards, batches)
 	l.setSecondMoment(shards)
+	l.setLogZ(shards)
 	return shards, nil
 }
 
@@ -239,7 +241,8 @@ func (l *Learner) evaluatePass(ctx context.Context, p *pass) error {
 	o := l.options
 	var current, anchor, reference Score
 	var errs [3]error
-	if o.MaxLogRatio > 0 || o.KLPenalty > 0 || o.Objective.Needs().SecondMoment > 0 {
+	if o.MaxLogRatio > 0 || o.KLPenalty > 0 || o.Objective.Needs().SecondMoment > 0 ||
+		o.Objective.Needs().LogZ > 0 {
 		current, errs[0] = l.scoreOnce(ctx, p, l.weights)
 	}
 	if o.passNeeds().Anchor || o.recomputesValues() {
@@ -383,6 +386,32 @@ func (l *Learner) setSecondMoment(shards [][]pass) {
 	bound := float32(objective.SecondMoment(tokens, limit))
 	for p := range eachPass(shards) {
 		p.secondMoment = bound
+	}
+}
+
+// setLogZ estimates the normalisation of objective.TrajectoryBalance from the draws that count, over all trainers.
+func (l *Learner) setLogZ(shards [][]pass) {
+	beta := l.options.Objective.Needs().LogZ
+	if beta == 0 {
+		return
+	}
+	var draws []objective.Trajectory
+	for p := range eachPass(shards) {
+		p.logZ = make([]float32, p.rows)
+		for i, d := range p.draws {
+			if p.keep[i] != 0 {
+				draws = append(draws, objective.Trajectory{Prompt: d.Rollout.PromptID, Reward: float64(p.reward[i]),
+					LogRatio: p.logRatio(i, p.current) - p.logRatio(i, p.reference)})
+			}
+		}
+	}
+	list := objective.LogZ(draws, beta)
+	for p := range eachPass(shards) {
+		for i := range p.draws {
+			if p.keep[i] != 0 {
+				p.logZ[i], list = float32(list[0]), list[1:]
+			}
+		}
 	}
 }
 

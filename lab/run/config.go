@@ -161,9 +161,10 @@ func (p Prompts) chooses() bool { return p.Fraction > 0 || p.Skip != "" }
 
 // Learner is how batches become updates. A key that the objective does not read stays at its default.
 type Learner struct {
-	// grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo or cispo
+	// grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo, cispo, oapl or
+	// trajectory_balance
 	Objective string `yaml:"objective"`
-	// group, no_std, leave_one_out, batch, group_batch or gae [the objective's own]
+	// group, no_std, leave_one_out, log_mean_exp, batch, group_batch or gae [the objective's own]
 	Advantage string `yaml:"advantage"`
 	Ratio     string `yaml:"ratio"` // ratio of the surrogate: by token or by sequence
 	// mean of the loss: by sequence, token or constant [sequence; constant for dr_grpo, token for cispo]
@@ -187,8 +188,10 @@ type Learner struct {
 	Gamma          float64 `yaml:"gamma"`           // ppo: discount of GAE
 	Lambda         float64 `yaml:"lambda"`          // ppo: lambda of GAE
 	// ppo: recompute the values, or use those stored at generation
-	Values            string  `yaml:"values"`
-	Shift             float64 `yaml:"shift"`              // asymre: dV, added to the group's mean reward
+	Values string  `yaml:"values"`
+	Shift  float64 `yaml:"shift"` // asymre: dV, added to the group's mean reward
+	// oapl, trajectory_balance: reward for a nat of log-ratio [0.001; 0.012 for trajectory_balance]
+	Beta              float64 `yaml:"beta,omitempty"`
 	MaskZeroVariance  bool    `yaml:"mask_zero_variance"` // drop groups whose rewards are all equal from the loss
 	MaskedDenominator string  `yaml:"masked_denominator"` // average the loss over the groups kept, or over all
 	// drop rollouts whose mean log(pi/b) is greater from the loss; 0: none

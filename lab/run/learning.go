@@ -27,6 +27,12 @@ func (c Config) resolvedLearner() Learner {
 	if l.surrogate() {
 		l.ClipLow, l.ClipHigh = cmp.Or(l.ClipLow, o.ClipLow), cmp.Or(l.ClipHigh, o.ClipHigh)
 	}
+	switch l.Objective {
+	case objective.OAPL{}.Name():
+		l.Beta = objective.OAPL{Beta: l.Beta}.WithDefaults().Beta
+	case objective.TrajectoryBalance{}.Name():
+		l.Beta = objective.TrajectoryBalance{Beta: l.Beta}.WithDefaults().Beta
+	}
 	if l.Proximal == string(objective.ProximalBehaviour) {
 		l.Proximal = ""
 	}
@@ -89,6 +95,10 @@ func (l Learner) objective() (objective.Objective, error) {
 		}, nil
 	case objective.AsymRE{}.Name():
 		return objective.AsymRE{Shift: &l.Shift}, nil
+	case objective.OAPL{}.Name():
+		return objective.OAPL{Beta: l.Beta}, nil
+	case objective.TrajectoryBalance{}.Name():
+		return objective.TrajectoryBalance{Beta: l.Beta}, nil
 	case objective.PPO{}.Name():
 		return objective.PPO{Surrogate: surrogate, ValueCoef: l.ValueCoef, ValueClip: l.ValueClip}, nil
 	}
@@ -122,8 +132,11 @@ func (l Learner) validateRead() error {
 	d := Default().Learner
 	is := func(name string) bool { return l.Objective == name }
 	off, asym, ppo := is(objective.OffPolicyGRPO{}.Name()), is(objective.AsymRE{}.Name()), is(objective.PPO{}.Name())
+	balance := is(objective.TrajectoryBalance{}.Name())
+	squared := is(objective.OAPL{}.Name()) || balance
 	surrogate := l.surrogate()
-	reference := off && l.KLCoef != 0 || l.KLPenalty != 0
+	ratios := surrogate || off
+	reference := off && l.KLCoef != 0 || l.KLPenalty != 0 || balance
 	var errs []error
 	for _, k := range []struct {
 		key             string
@@ -132,11 +145,11 @@ func (l Learner) validateRead() error {
 		none            any // stands for the default too; nil: nothing does
 	}{
 		{"ratio", l.Ratio, d.Ratio, surrogate, ""},
-		{"normalisation", l.Normalisation, d.Normalisation, !asym, "sequence"}, // as configurations are written out
-		{"constant_length", l.ConstantLength, d.ConstantLength, !asym, nil},
+		{"normalisation", l.Normalisation, d.Normalisation, ratios, "sequence"}, // as configurations are written out
+		{"constant_length", l.ConstantLength, d.ConstantLength, ratios, nil},
 		{"clip_low", l.ClipLow, d.ClipLow, surrogate, 0.2}, // as configurations were written out
 		{"clip_high", l.ClipHigh, d.ClipHigh, surrogate, 0.2},
-		{"proximal", l.Proximal, d.Proximal, !asym, ""},
+		{"proximal", l.Proximal, d.Proximal, ratios, ""},
 		{"dual_clip", l.DualClip, d.DualClip, surrogate, nil},
 		{"clip", l.Clip, d.Clip, off, 0.0},
 		{"r_prime", l.RPrime, d.RPrime, off, ""},
@@ -148,19 +161,20 @@ func (l Learner) validateRead() error {
 		{"lambda", l.Lambda, d.Lambda, ppo, nil},
 		{"values", l.Values, d.Values, ppo, nil},
 		{"shift", l.Shift, d.Shift, asym, nil},
+		{"beta", l.Beta, d.Beta, squared, nil},
 	} {
 		if !k.read && k.value != k.standard && k.value != k.none {
 			errs = append(errs, fmt.Errorf("learner.%s: %v: want %v, its default: objective %s does not read it", k.key,
 				k.value, orNothing(k.standard), l.Objective))
 		}
 	}
-	if asym && len(l.Correction) > 0 {
+	if !ratios && len(l.Correction) > 0 {
 		errs = append(errs, fmt.Errorf("learner.correction: %v: want none: objective %s has no ratio", l.Correction,
 			l.Objective))
 	}
 	if !reference && l.ReferenceEvery != 0 {
 		errs = append(errs, fmt.Errorf("learner.reference_every: %d: want 0, or a kl_coef of grpo_off, or a "+
-			"kl_penalty, above 0: nothing else reads a reference policy", l.ReferenceEvery))
+			"kl_penalty, above 0, or objective trajectory_balance: nothing else reads a reference policy", l.ReferenceEvery))
 	}
 	return errors.Join(errs...)
 }
@@ -180,7 +194,8 @@ func (l Learner) forwardPasses(updates int) int {
 
 // surrogate reports whether the objective has the clipped surrogate of grpo.
 func (l Learner) surrogate() bool {
-	return l.Objective != objective.OffPolicyGRPO{}.Name() && l.Objective != objective.AsymRE{}.Name()
+	return !slices.Contains([]string{objective.OffPolicyGRPO{}.Name(), objective.AsymRE{}.Name(),
+		objective.OAPL{}.Name(), objective.TrajectoryBalance{}.Name()}, l.Objective)
 }
 
 // orNothing spells a default that is the empty text.

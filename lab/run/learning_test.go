@@ -26,6 +26,8 @@ func TestEachObjectiveHasItsOwnDefaultsWrittenOut(t *testing.T) {
 		"rloo":                 {Advantage: "leave_one_out", Normalisation: "sequence"},
 		"dr_grpo":              {Advantage: "no_std", Normalisation: "constant", ConstantLength: 4},
 		"cispo":                {Advantage: "group", Normalisation: "token"},
+		"oapl":                 {Advantage: "log_mean_exp", Normalisation: "sequence"},
+		"trajectory_balance":   {Advantage: "no_std", Normalisation: "sequence"},
 	} {
 		c, err := Load("", []string{"learner.objective=" + name})
 		if err != nil {
@@ -59,7 +61,7 @@ func TestEachObjectiveHasItsOwnDefaultsWrittenOut(t *testing.T) {
 			t.Errorf("%s: the learner gets %s with advantage %s", name, first.Objective.Name(), first.Advantage)
 		}
 	}
-	if len(objective.Names()) != 9 {
+	if len(objective.Names()) != 11 {
 		t.Errorf("objectives are %v: the table above misses some", objective.Names())
 	}
 }
@@ -88,6 +90,12 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 		},
 		"learner.objective=asymre,learner.shift=-0.25": func(l policy.Learning) bool {
 			return reflect.DeepEqual(l.Objective, objective.AsymRE{Shift: &shift})
+		},
+		"learner.objective=oapl,learner.beta=0.5": func(l policy.Learning) bool {
+			return l.Objective == objective.OAPL{Beta: 0.5} && l.Advantage == advantage.LogMeanExp
+		},
+		"learner.objective=trajectory_balance,learner.reference_every=9": func(l policy.Learning) bool {
+			return l.Objective == objective.TrajectoryBalance{Beta: 0.012} && l.Reference.Every == 9
 		},
 		"learner.objective=ppo,learner.value_coef=0.5,learner.value_clip=0.3,learner.gamma=0.9,learner.lambda=0,learner.values=stored,learner.ratio=sequence": func(l policy.Learning) bool {
 			p, ok := l.Objective.(objective.PPO)
@@ -123,7 +131,7 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 
 func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"learner.objective=sarsa":                       `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo, cispo`,
+		"learner.objective=sarsa":                       `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo, cispo, oapl, trajectory_balance`,
 		"learner.objective=ppo,learner.advantage=group": "learner.advantage: group: want gae",
 		"learner.advantage=gae": "learner.advantage: gae: want group " +
 			"or no_std or leave_one_out or batch or group_batch for objective grpo",
@@ -154,10 +162,14 @@ func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 			"default",
 		"learner.values=stored": "learner.values: stored: want " +
 			"recompute, its default",
-		"learner.objective=ppo,learner.values=new":    "learner.values: new: want recompute",
-		"learner.objective=ppo,learner.gamma=0":       "learner.gamma: 0: want above 0, to 1",
-		"learner.objective=ppo,learner.lambda=2":      "learner.lambda: 2: want",
-		"learner.objective=ppo,learner.value_clip=-1": "learner.value_clip: -1: want",
+		"learner.beta=0.5":                                         "learner.beta: 0.5: want 0, its default: objective grpo does not read it",
+		"learner.objective=oapl,learner.beta=-1":                   "learner.beta: -1: want a finite number above 0",
+		"learner.objective=oapl,learner.correction=[{kind: mask}]": "want none: objective oapl has no ratio",
+		"learner.objective=oapl,learner.clip_low=0.1":              "learner.clip_low: 0.1: want 0, its default: objective oapl does",
+		"learner.objective=ppo,learner.values=new":                 "learner.values: new: want recompute",
+		"learner.objective=ppo,learner.gamma=0":                    "learner.gamma: 0: want above 0, to 1",
+		"learner.objective=ppo,learner.lambda=2":                   "learner.lambda: 2: want",
+		"learner.objective=ppo,learner.value_clip=-1":              "learner.value_clip: -1: want",
 		"learner.shift=0": "learner.shift: 0: want -0.1, its " +
 			"default: objective grpo does not read it",
 		"learner.objective=asymre,learner.normalisation=token": "learner.normalisation: token: want " +

@@ -50,7 +50,7 @@ def go_test(package: str, run: str, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """200 batches with the losses and gradients of gomlx in float64, and options that Go refuses."""
+    """250 batches with the losses and gradients of gomlx in float64, and options that Go refuses."""
     file = tmp_path_factory.mktemp("golden") / "batches.json"
     go_test("./lab/objective", "TestGoldenBatches", f"-write-golden={file}")
     written: dict[str, Any] = json.loads(file.read_text())
@@ -90,7 +90,7 @@ def close(got: Any, want: Any, relative: float = 1e-6) -> None:
 @needs_torch
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_value_and_gradient_agree_with_go(golden: dict[str, Any], layout: str) -> None:
-    assert len(golden["batches"]) == 200
+    assert len(golden["batches"]) == 250
     for number, written in enumerate(golden["batches"]):
         batch = Golden(written)
         # Packed rows have different lengths: they leave out some tokens that do not count, in some rows all.
@@ -210,6 +210,8 @@ def test_shards_add_up_to_the_batch(golden: dict[str, Any]) -> None:
         batch = Golden(written)
         whole, gradient, _ = batch.loss(batch.tokens)
         cut = len(batch.rollouts["weights"]) // 2
+        if batch.objective.objective == "trajectory_balance":
+            cut -= cut % 2  # a prompt has two rollouts
         shards = []
         for part in (slice(0, cut), slice(cut, None)):
             more = {name: x[part] for name, x in batch.rollouts.items()}
@@ -300,7 +302,7 @@ def test_options_that_go_refuses_are_refused_alike(golden: dict[str, Any]) -> No
     def problems(text: str) -> list[str]:
         return sorted(line.split(": want ")[0].lower() for line in text.splitlines())
 
-    assert len(golden["refused"]) == 20
+    assert len(golden["refused"]) == 21
     for refused in golden["refused"]:
         with pytest.raises(reprise.Invalid) as caught:
             rt.Objective(**refused["options"])
@@ -319,6 +321,8 @@ def test_options_that_go_refuses_are_refused_alike(golden: dict[str, Any]) -> No
         (lambda: rt.loss(**small(behaviour=None)), "behaviour: None: want a tensor of shape [2, 3]: objective grpo re"),
         (lambda: rt.loss(objective=rt.Objective(proximal="recompute"), **small()), "anchor: None: want a tensor of sh"),
         (lambda: rt.loss(objective="ppo", **small()), "values: None: want a tensor"),
+        (lambda: rt.loss(objective="trajectory_balance", reference=torch.ones(2, 3), rewards=torch.ones(2), **small()),
+         "groups: None: want a tensor of shape [2]: objective trajectory_balance reads it"),
         (lambda: rt.loss(objective="asymre", **small()), "rewards: None: want a tensor of shape [2]"),
         (lambda: rt.loss(**small(mask=torch.ones(3))), "mask: shape [3]: want [2, 3], as logprobs has [2, 3]"),
         (lambda: rt.loss(**small(advantages=torch.ones(3))), "advantages: shape [3]: want [2] or one for each r"),

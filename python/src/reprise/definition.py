@@ -28,7 +28,7 @@ Draws = Literal["stratified", "independent"]
 Entry = Literal["own", "max"]
 Until = Literal["replay", "refresh", "report"]
 Norm = Literal["batch", "table"]
-Advantage = Literal["group", "no_std", "leave_one_out", "batch", "group_batch", "gae"]
+Advantage = Literal["group", "no_std", "leave_one_out", "log_mean_exp", "batch", "group_batch", "gae"]
 DrawAdvantage = Literal["stored", "regroup", "split", "baseline"]
 Pool = Literal["table", "fresh", "reserved", "prompts"]
 
@@ -250,7 +250,8 @@ class Keys(TypedDict, total=False):
     shards: int
     """Shares of the table, each sampled by its own trainer; 1 to 65536 [1]."""
     advantage: Advantage
-    """How advantages are taken at insertion: group, no_std, leave_one_out, batch, group_batch or gae [group]."""
+    """How advantages are taken at insertion: group, no_std, leave_one_out, log_mean_exp, batch, group_batch or gae
+    [group]."""
     draw_advantage: DrawAdvantage
     """What advantages of draws compare a reward with: the group at insertion, the draws of its prompt in the batch,
     with split of these the fresh or the replayed ones as it is, or the rollouts of its prompt that the shard holds; all
@@ -343,8 +344,8 @@ class Creator(Generic[Made]):
             importance_norm: divide weights by the largest of the batch or the table, of all trainers together:
                 batch or table [batch]
             shards: shares of the table, each sampled by its own trainer; 1 to 65536 [1]
-            advantage: how advantages are taken at insertion: group, no_std, leave_one_out, batch, group_batch or
-                gae [group]
+            advantage: how advantages are taken at insertion: group, no_std, leave_one_out, log_mean_exp, batch,
+                group_batch or gae [group]
             draw_advantage: what advantages of draws compare a reward with: the group at insertion, the draws of its
                 prompt in the batch, with split of these the fresh or the replayed ones as it is, or the rollouts of its
                 prompt that the shard holds; all but the first need a group-relative advantage: stored, regroup, split

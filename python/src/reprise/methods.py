@@ -134,6 +134,28 @@ METHODS: Mapping[str, Method] = {
         },
         trainer={},
     ),
+    "tba": Method(
+        title="TBA: trajectory balance on draws by recency and by reward.",
+        source="arXiv 2503.18929",
+        keys={
+            "sampler": "distinct",
+            "unit": "group",
+            "capacity": 9600,
+            "sources": [{"name": "recent", "share": 0.5, "where": "age <= 3"}, {"name": "rewarded", "share": 0.5, "weight": "exp(reward)"}],
+        },
+        trainer={"learner.objective": "trajectory_balance", "learner.beta": 0.012},
+    ),
+    "trl-replay": Method(
+        title="TRL's GRPO with a replay buffer: kept groups in the place of those without variance.",
+        source="TRL’s grpo_with_replay_buffer",
+        keys={
+            "sampler": "distinct",
+            "unit": "group",
+            "capacity": 1920,
+            "sources": [{"name": "fresh", "pool": "fresh", "share": 1, "where": "group_std > 0", "wait": True, "backfill": "kept"}, {"name": "kept", "where": "group_std > 0", "weight": "abs(advantage) * group_std"}],
+        },
+        trainer={},
+    ),
     "vcrl": Method(
         title="VCRL: prompts whose answers vary most are kept in a memory and asked again.",
         source="arXiv 2509.19803",

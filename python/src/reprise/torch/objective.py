@@ -15,7 +15,7 @@ from .metrics import Sums, combine, ratio_sums
 from .rows import MAX_LOG_RATIO, Rows, bounded_exp
 
 SURROGATES = ("grpo", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo", "cispo")
-NAMES = (*SURROGATES, "grpo_off", "asymre")
+NAMES = (*SURROGATES, "grpo_off", "asymre", "oapl", "trajectory_balance")
 
 _REDUCED = {"normalisation", "constant_length"}
 _CLIPPED = {*_REDUCED, "ratio", "clip_low", "clip_high", "dual_clip", "proximal", "correction"}
@@ -23,6 +23,8 @@ READ = {name: _CLIPPED for name in SURROGATES} | {
     "ppo": {*_CLIPPED, "value_coef", "value_clip"},
     "grpo_off": {*_REDUCED, "clip", "r_prime", "kl_coef", "kl_weighted", "proximal", "correction"},
     "asymre": {"shift"},
+    "oapl": {"beta"},
+    "trajectory_balance": {"beta"},
 }
 """The options that each objective reads."""
 
@@ -40,6 +42,12 @@ class Objective:
     - sg(clip(r, 1 - clip_low, 1 + clip_high)) A log pi: cispo.
     - min(r A, clip(r, max(r' - clip, 0), r' + clip) A) - kl_coef KL(pi || pi_ref): grpo_off.
     - (reward - (group mean + shift)) sum_t log pi over rollouts: asymre.
+
+    or the mean over rollouts of
+
+    - (beta sum_t log(pi/b) - A)^2: oapl, for advantages log_mean_exp.
+    - (beta (log Z + sum_t log(pi/pi_ref)) - reward)^2, log Z the mean of reward/beta - sum_t log(pi/pi_ref) over the
+      rollouts of a prompt, without gradient: trajectory_balance.
 
     Raises:
         Invalid: options are out of their ranges, or not read by the objective; the message has all of them.
@@ -73,6 +81,8 @@ class Objective:
     """ppo: above 0, in units of reward [0.2]."""
     shift: float = -0.1
     """asymre: any finite number."""
+    beta: float = 0.0
+    """oapl, trajectory_balance: above 0, reward for a nat of log-ratio [0.001; 0.012 for trajectory_balance]."""
     proximal: str = "behaviour"
     """behaviour, recompute, unweighted or interpolate, see `correct`."""
     correction: Sequence[Step | Mapping[str, Any]] = ()
@@ -89,6 +99,7 @@ class Objective:
             "r_prime": "one",
             "value_coef": 0.1,
             "value_clip": 0.2,
+            "beta": 0.012 if self.objective == "trajectory_balance" else 0.001,
             "proximal": "behaviour",
             "correction": (),
         }
@@ -117,7 +128,7 @@ class Objective:
         else:
             want = "0: only normalisation constant reads it"
             p.check(self.constant_length == 0, "constant_length", self.constant_length, want)
-        for name in ("clip_high", "clip", "value_coef", "value_clip"):
+        for name in ("clip_high", "clip", "value_coef", "value_clip", "beta"):
             p.number(name, getattr(self, name), lambda x: x > 0, "a finite number above 0, or 0 for the default")
         p.number("clip_low", self.clip_low, lambda x: 0 < x <= 1, "above 0 to 1, or 0 for the default")
         p.number("dual_clip", self.dual_clip, lambda x: x == 0 or x > 1, "a finite number above 1, or 0 for none")
@@ -159,6 +170,7 @@ def loss(
     weights: Tensor | None = None,
     rewards: Tensor | None = None,
     group_means: Tensor | None = None,
+    groups: Tensor | None = None,
     anchor: Tensor | None = None,
     staleness: Tensor | None = None,
     reference: Tensor | None = None,
@@ -182,15 +194,18 @@ def loss(
             be over the ids of the mask, as log b is: `restrict` the logits.
         objective: with its options, or its name.
         mask: bool or number: not 0 where the policy produced the token. A rollout without such tokens counts nowhere.
-        behaviour: float: log b, recorded at generation. All but asymre; there for metrics only.
-        advantages: float, or [B] for all tokens of a rollout. All but asymre; there for metrics only.
+        behaviour: float: log b, recorded at generation. All but asymre and trajectory_balance; there for metrics only.
+        advantages: float, or [B] for all tokens of a rollout. All but asymre and trajectory_balance; there for metrics
+            only.
         weights: float [B]: of replay, multiply the rollouts' terms; None: 1.
-        rewards, group_means: float [B]: the reward, and the mean of the group when it was inserted. asymre.
+        rewards: float [B]. asymre, trajectory_balance.
+        group_means: float [B]: the mean reward of the group when it was inserted. asymre.
+        groups: number [B]: rollouts of equal numbers are of one prompt, which no other shard has. trajectory_balance.
         anchor: float: log-probs under the weights at the start of the batch. proximal recompute and unweighted, r_prime
             exact. With one update on each batch they are ``logprobs.detach()``.
         staleness: number, or [B] for all tokens of a rollout: versions between the weights that sampled the token and
             those at the start of the batch. proximal interpolate.
-        reference: float: log-probs under the reference policy. grpo_off with a kl_coef.
+        reference: float: log-probs under the reference policy. grpo_off with a kl_coef, trajectory_balance.
         values: float: the critic's value before each token, with gradient. ppo.
         old_values: float: the values that the advantages were estimated with. ppo.
         returns: float: what values are fitted to. ppo.
@@ -246,6 +261,20 @@ def loss(
         gain = rows.rows("rewards", rewards, needed_by="objective asymre") - o.shift
         gain = (gain - rows.rows("group_means", group_means, needed_by="objective asymre")).detach()
         total = -(weight * rows.masked_rows(gain) * rows.sum(logp)).sum() / of["rollouts"]
+    elif o.objective == "oapl":
+        gain = rows.mean(detached("advantages", advantages))
+        miss = o.beta * rows.sum(logp - detached("behaviour", behaviour)) - gain
+        total = (weight * rows.masked_rows(miss.square())).sum() / of["rollouts"]
+    elif o.objective == "trajectory_balance":
+        ref = detached("reference", reference)
+        gain = rows.rows("rewards", rewards, needed_by="objective trajectory_balance").detach() / o.beta
+        gain = gain - rows.sum(logp - ref)
+        same = rows.labels("groups", groups, needed_by="objective trajectory_balance")
+        member = (rows.length > 0).to(rows.dtype)
+        of_group = [torch.zeros_like(gain).index_add(0, same, x) for x in (gain.detach() * member, member)]
+        log_z = of_group[0][same] / of_group[1][same].clamp(min=1)
+        total = (weight * rows.masked_rows((o.beta * (log_z - gain)).square())).sum() / of["rollouts"]
+        sums["kl_reference"] = rows.masked(_reference_kl(ref, logp)).sum()
     else:
         b, advantage = detached("behaviour", behaviour), detached("advantages", advantages)
         c = corrected(rows, steps, o.proximal, logp=logp, behaviour=b, advantage=advantage, anchor=anchor,
@@ -323,7 +352,12 @@ def _off_policy(
     terms = c.of(terms)
     if reference is None:
         return terms, clipped, None
+    kl = _reference_kl(reference, logp)
+    return terms - o.kl_coef * (ratio * kl if o.kl_weighted else kl), clipped, kl
+
+
+def _reference_kl(reference: Tensor, logp: Tensor) -> Tensor:
+    """Return k3 of KL(pi || pi_ref) by token."""
     d = (reference - logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     slope = d.detach().expm1()  # the derivative, written out: that of expm1 loses its digits near d = 0
-    kl = slope - d.detach() + slope * (d - d.detach())
-    return terms - o.kl_coef * (ratio * kl if o.kl_weighted else kl), clipped, kl
+    return slope - d.detach() + slope * (d - d.detach())

@@ -74,6 +74,12 @@ class Rows:
             raise Invalid(f"{name}: None: want a tensor of shape [{self.rollouts}]: {needed_by} reads it")
         return self.masked_rows(self._checked(name, x, (self.rollouts,)).to(self.dtype))
 
+    def labels(self, name: str, x: Tensor | None, *, needed_by: str) -> Tensor:
+        """Return for each rollout [R] which of the distinct numbers of an input [R] it has, from 0."""
+        if x is None:
+            raise Invalid(f"{name}: None: want a tensor of shape [{self.rollouts}]: {needed_by} reads it")
+        return self._checked(name, x, (self.rollouts,)).unique(return_inverse=True)[1]
+
     def _checked(self, name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         if tuple(x.shape) != tuple(shape):
             per = " or one for each rollout" if name in PER_ROLLOUT else ""
