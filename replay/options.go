@@ -102,6 +102,9 @@ type Options struct {
 	Vocab int `json:"vocab,omitempty" default:"not checked" range:"[0, 2147483647]"`
 	// of one rollout, prompt included
 	MaxTokens int `json:"max_tokens,omitempty" default:"no limit" range:"[0, 2147483647]"`
+	// take rollouts whose log-probs are NaN, not known, such as those of experts, chat logs and other offline data;
+	// losses that read log-probs refuse them
+	UnknownLogprobs bool `json:"unknown_logprobs,omitempty" default:"off"`
 	// of every draw
 	Seed uint64 `json:"seed,omitempty" default:"0"`
 	// until an unacknowledged batch goes back
@@ -488,7 +491,7 @@ func (o *Options) BetaAt(v rollout.Version) float64 {
 // identity is what a table must share with the snapshot or the journal it is restored from, as JSON: everything that
 // changes what the same operations do. Lease time, vocabulary, token limit and the index by prompt may differ.
 func (o Options) identity() string {
-	o.LeaseSeconds, o.Vocab, o.MaxTokens, o.PromptIndex = 0, 0, 0, false
+	o.LeaseSeconds, o.Vocab, o.MaxTokens, o.PromptIndex, o.UnknownLogprobs = 0, 0, 0, false, false
 	if o.DrawAdvantage == AdvantageStored {
 		o.DrawAdvantage = "" // as in snapshots and journals of before there were others
 	}

@@ -51,6 +51,30 @@ func TestADrawByPromptTakesTheFirstOfEachInTheGivenOrder(t *testing.T) {
 	}
 }
 
+// An expert's rollout enters as any other, conditions tell it by its mean log-prob, and a snapshot has it.
+func TestRolloutsWithoutLogprobsEnterTablesThatTakeThem(t *testing.T) {
+	expert := promptGroup("a", 1)
+	expert.Rollouts[0].Logprobs[len(expert.Rollouts[0].Logprobs)-1] = float32(math.NaN())
+	if _, err := mustNew(t, Options{Capacity: 8}).Insert(ctx, expert); err == nil ||
+		!strings.Contains(err.Error(), "unknown_logprobs") {
+		t.Errorf("a table that does not take them says %v", err)
+	}
+	o := Options{Capacity: 8, UnknownLogprobs: true, Sources: []Source{
+		{Name: "experts", Count: 1, Where: "!known(mean_logprob)"}, {Name: "others", Count: 2, Where: "known(mean_logprob)"}}}
+	table := mustNew(t, o)
+	mustInsert(t, table, promptGroup("a", 0, 1), expert)
+	again := mustNew(t, o)
+	if err := again.Restore(bytes.NewReader(snapshotOf(t, table))); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []*Table{table, again} {
+		batch := mustSample(t, table, rollout.Request{Size: 3})
+		if !slices.Equal(batch.SourceCounts, []int{1, 2}) || batch.Draws[0].ID != 3 || batch.Draws[0].Rollout.LogprobsKnown() {
+			t.Errorf("sources gave %v, the first is rollout %d", batch.SourceCounts, batch.Draws[0].ID)
+		}
+	}
+}
+
 // Each column is what the rollout has, by a rollout that one expression per column picks out.
 func TestExpressionsReadWhatTheTableKnows(t *testing.T) {
 	table := mustNew(t, Options{Capacity: 64, PromptIndex: true})

@@ -68,7 +68,7 @@ func New(o Options) (*Table, error) {
 	for i := range o.Shards {
 		t.shards = append(t.shards, &lockedShard{shard: newShard(o, i)})
 	}
-	t.limits = rollout.Limits{Vocab: o.Vocab, MaxTokens: o.MaxTokens}
+	t.limits = rollout.Limits{Vocab: o.Vocab, MaxTokens: o.MaxTokens, UnknownLogprobs: o.UnknownLogprobs}
 	if o.CapacityBytes > 0 {
 		t.limits.MaxBytes = o.recentBytes()
 	}

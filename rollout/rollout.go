@@ -30,12 +30,13 @@ const NoVersion Version = -1
 // rollout is immutable once it has been inserted into a table.
 //
 // Logprobs are ln softmax(logits/temperature), with the softmax taken over the token's list in SamplingMask where there
-// is one, else over the whole vocabulary, before top-p.
+// is one, else over the whole vocabulary, before top-p. NaN says that nobody knows a token's log-prob, as of an expert's
+// or a chat log's; only tables with the option unknown_logprobs take it.
 type Rollout struct {
 	PromptID    string    // stable across runs
 	Tokens      []int32   // [L] prompt and completion(s)
 	Mask        []uint8   // [L] 1 where the policy produced the token
-	Logprobs    []float32 // [L] behaviour log-probs, as said above; 0 where Mask is 0
+	Logprobs    []float32 // [L] behaviour log-probs or NaN, as said above; 0 where Mask is 0
 	Versions    []Version // [L] version that produced the token; NoVersion where Mask is 0
 	Temperature float32   // of the sampling, > 0
 	TopP        float32   // of the sampling, in (0, 1]
@@ -166,6 +167,11 @@ func New(promptID string, prompt []int32, c Completion) *Rollout {
 
 // Version returns the oldest version among the policy's tokens ([ER] §2), NoVersion if there are none.
 func (r *Rollout) Version() Version { return r.Span().Least }
+
+// LogprobsKnown reports whether the log-probs of all of the policy's tokens are known.
+func (r *Rollout) LogprobsKnown() bool {
+	return !slices.ContainsFunc(r.Logprobs, func(p float32) bool { return p != p })
+}
 
 // Bytes returns the size of the payload, which capacities in bytes count: the contents of every field, without headers,
 // pointers or the allocator's rounding.

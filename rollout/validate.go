@@ -11,6 +11,8 @@ type Limits struct {
 	Vocab     int   // tokens are < Vocab
 	MaxTokens int   // of one rollout, prompt included
 	MaxBytes  int64 // of one rollout's payload
+
+	UnknownLogprobs bool // log-probs may be NaN, see [Rollout]
 }
 
 // MaxReward bounds the magnitude of rewards, advantages and values: what is computed of them, such as the sum of the
@@ -50,8 +52,8 @@ func (r *Rollout) check(l Limits) *FieldError {
 	if err := r.checkShape(l); err != nil {
 		return err
 	}
-	if !r.tokensGood(l.Vocab) {
-		return r.findBadToken(l.Vocab)
+	if !r.tokensGood(l) {
+		return r.findBadToken(l)
 	}
 	if err := r.checkScalars(); err != nil {
 		return err
@@ -105,12 +107,12 @@ func (r *Rollout) checkShape(l Limits) *FieldError {
 
 // tokensGood reports whether all per-token entries are acceptable. findBadToken then finds the bad one: splitting the
 // two keeps the common path fast.
-func (r *Rollout) tokensGood(vocab int) bool {
+func (r *Rollout) tokensGood(l Limits) bool {
 	n := len(r.Tokens)
 	mask, logprobs, versions := r.Mask[:n], r.Logprobs[:n], r.Versions[:n]
 	limit := int64(math.MaxInt32) + 1
-	if vocab > 0 {
-		limit = int64(vocab)
+	if l.Vocab > 0 {
+		limit = int64(l.Vocab)
 	}
 	policy := 0
 	for i, t := range r.Tokens {
@@ -121,7 +123,7 @@ func (r *Rollout) tokensGood(vocab int) bool {
 		switch mask[i] {
 		case 1:
 			// The comparison is false for NaN. A token of log-prob -Inf could not have been sampled.
-			if !(p <= 0 && p >= -math.MaxFloat32) || v < 0 {
+			if !(p <= 0 && p >= -math.MaxFloat32) && !(l.UnknownLogprobs && p != p) || v < 0 {
 				return false
 			}
 			policy++
@@ -136,18 +138,21 @@ func (r *Rollout) tokensGood(vocab int) bool {
 	return policy > 0
 }
 
-func (r *Rollout) findBadToken(vocab int) *FieldError {
+func (r *Rollout) findBadToken(l Limits) *FieldError {
 	for i, t := range r.Tokens {
 		m, p, v := r.Mask[i], r.Logprobs[i], r.Versions[i]
 		switch {
 		case t < 0:
 			return wrong(at("tokens", i), count(int(t)), "give token ids of at least 0")
-		case vocab > 0 && int64(t) >= int64(vocab):
+		case l.Vocab > 0 && int64(t) >= int64(l.Vocab):
 			return wrong(at("tokens", i), count(int(t)),
-				fmt.Sprintf("give token ids less than the vocabulary's size %d", vocab))
+				fmt.Sprintf("give token ids less than the vocabulary's size %d", l.Vocab))
 		case m > 1:
 			return wrong(at("mask", i), count(int(m)), "give 1 where the policy produced the token, else 0")
-		case m == 1 && !(finite(p) && p <= 0):
+		case m == 1 && p != p && !l.UnknownLogprobs:
+			return wrong(at("logprobs", i), real32(p), "give the natural log of the token's probability, or set the "+
+				"table's unknown_logprobs, so that it takes rollouts whose log-probs nobody knows")
+		case m == 1 && p == p && !(finite(p) && p <= 0):
 			return wrong(at("logprobs", i), real32(p),
 				"give the natural log of the token's probability, finite and at most 0")
 		case m == 1 && v < 0:

@@ -123,6 +123,37 @@ func TestABadRolloutIsRefusedByName(t *testing.T) {
 	}
 }
 
+func TestLogprobsThatNobodyKnowsAreAllowedWhereTheLimitsSaySo(t *testing.T) {
+	nan, l := float32(math.NaN()), Limits{UnknownLogprobs: true}
+	r := good()
+	known := r.LogprobsKnown()
+	r.Logprobs[3] = nan
+	if err := r.Validate(l); err != nil || !known || r.LogprobsKnown() {
+		t.Errorf("%v; known before: %t, after: %t", err, known, r.LogprobsKnown())
+	}
+	if err := r.Validate(Limits{}); err == nil || !strings.Contains(err.Error(), "set the table's unknown_logprobs") {
+		t.Errorf("the refusal does not name the option: %v", err)
+	}
+	plain, err := r.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range [][]byte{plain, r.AppendCompact(nil)} {
+		var back Rollout
+		if err := back.UnmarshalBinary(form); err != nil || back.Logprobs[3] == back.Logprobs[3] ||
+			back.Logprobs[2] != r.Logprobs[2] {
+			t.Errorf("read back as %v, %v", back.Logprobs, err)
+		}
+	}
+	for at, p := range map[int]float32{0: nan, 2: 0.5, 4: float32(math.Inf(-1))} {
+		bad := good()
+		bad.Logprobs[at] = p
+		if err := bad.Validate(l); err == nil {
+			t.Errorf("log-prob %v of token %d was accepted", p, at)
+		}
+	}
+}
+
 func TestUnboundedLimitsBoundNothing(t *testing.T) {
 	r := good()
 	r.Tokens[0] = math.MaxInt32

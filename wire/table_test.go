@@ -20,7 +20,7 @@ import (
 func everyKey() [3]Table {
 	return [3]Table{prioritizedKeys(), {Name: "lab", Options: replay.Options{
 		Retention: replay.KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.25,
-		PromptIndex: true, DrawAdvantage: replay.AdvantageBaseline}},
+		PromptIndex: true, UnknownLogprobs: true, DrawAdvantage: replay.AdvantageBaseline}},
 		{Name: "lab", Options: replay.Options{Sources: []replay.Source{
 			{Name: "new", Pool: replay.PoolFresh, Count: 2, Where: "reward > 0", Backfill: "old"},
 			{Name: "old", Share: "0.25", Weight: "0.5 ** age", PerPrompt: 1},

@@ -159,6 +159,11 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 			p.scoreAtMost(most)
 			for j, at := range p.at {
 				d := b.Draws[at]
+				if !d.Rollout.LogprobsKnown() {
+					return nil, fmt.Errorf("trainer %d: rollout %d: logprobs: NaN: want numbers: objective %s reads them; "+
+						"leave such rollouts out by a source with where: known(mean_logprob)", i, d.ID,
+						l.options.Objective.Name())
+				}
 				p.draws = append(p.draws, d)
 				if l.options.Objective.Needs().Staleness {
 					p.setStaleness(j)

@@ -372,6 +372,20 @@ func TestCorrectionsTakeTheForwardPassesThatTheirDocumentationSays(t *testing.T)
 	}
 }
 
+func TestARolloutWithoutLogprobsIsRefusedByName(t *testing.T) {
+	c := architectures()["tied"]
+	m := newTestModel(t, c)
+	l := newTestLearner(t, m, randomWeights(t, m, 8), Learning{Objective: objective.GRPO{}})
+	batch := randomBatch(c, 9, 4)
+	batch.Draws[2].ID = 17
+	batch.Draws[2].Rollout.Logprobs[len(batch.Draws[2].Rollout.Tokens)-1] = float32(math.NaN())
+	_, err := l.Step(t.Context(), []*rollout.Batch{batch})
+	if want := "trainer 0: rollout 17: logprobs: NaN: want numbers: objective grpo reads them"; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // A rollout of versions 3 and 5, drawn at version 7: 4 and 2 versions old. The prompt has no version.
 func TestStalenessIsThatOfEachTokenWhenTheBatchWasDrawn(t *testing.T) {
 	m := newTestModel(t, architectures()["tied"])

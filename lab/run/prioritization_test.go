@@ -40,7 +40,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"priority_base": "reward", "priority_epsilon": "0.25", "priority_exponent": "1.5", "age_decay": "inf",
 			"decay":      "after_exponent",
 			"target_ess": "0.8", "draws": "independent", "entry": "max", "entry_until": "report", "importance_beta": "0",
-			"prompt_index": "true", "importance_anneal": "0", "importance_norm": "table",
+			"prompt_index": "true", "unknown_logprobs": "true", "importance_anneal": "0", "importance_norm": "table",
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
 			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
 		}[key]

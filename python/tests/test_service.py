@@ -166,6 +166,20 @@ def test_a_sample_counts_as_used_and_columns_can_be_chosen(table: Create) -> Non
     assert (stats.drawn, stats.acknowledged, stats.returned, stats.on_lease) == (7, 7, 0, 0)
 
 
+def test_rollouts_without_log_probs_enter_tables_that_take_them(table: Create) -> None:
+    expert = reprise.rollout("a", [1, 2], [3, 4], logprobs=None, version=0, reward=1.0)
+    with pytest.raises(reprise.Invalid, match=r"logprobs\[2\] is NaN: .* unknown_logprobs"):
+        table().insert([expert])
+    t = table(unknown_logprobs=True)
+    t.insert([expert, reprise.rollout("a", [1, 2], [3, 5], logprobs=[-1.0, -2.0], version=0, reward=0.0)])
+    batch = t.sample(2)
+    of = dict(zip(batch.ids.tolist(), batch.ragged("logprobs")))
+    np.testing.assert_array_equal(of[1], [0, 0, np.nan, np.nan])
+    np.testing.assert_array_equal(of[2], [0, 0, -1, -2])
+    known = t.sample(1, columns=["id"]).ids  # the service goes on
+    assert known.tolist() in ([1], [2])
+
+
 def test_prompts_get_their_rollouts_filtered_and_in_order(table: Create) -> None:
     t = table(capacity=64, prompt_index=True, min_size=32)
     for prompt in ("a", "b"):

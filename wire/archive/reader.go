@@ -212,7 +212,7 @@ func validate(groups []rollout.Group, order wire.Order) error {
 	position := 0
 	for _, g := range groups {
 		for _, r := range g.Rollouts {
-			if err := r.Validate(rollout.Limits{}); err != nil {
+			if err := r.Validate(rollout.Limits{UnknownLogprobs: true}); err != nil {
 				return fromRow(err, order.Row(position))
 			}
 			position++

@@ -173,6 +173,7 @@ class Definition(Options):
     draw_advantage: DrawAdvantage | None = None
     vocab: int | None = None
     max_tokens: int | None = None
+    unknown_logprobs: bool | None = None
     seed: int | None = None
     lease_seconds: float | None = None
     limiter: Limiter | None = None
@@ -260,6 +261,9 @@ class Keys(TypedDict, total=False):
     """Token ids are below [not checked]."""
     max_tokens: int
     """Of one rollout, prompt included [no limit]."""
+    unknown_logprobs: bool
+    """Take rollouts whose log-probs are NaN, not known, such as those of experts, chat logs and other offline data;
+    losses that read log-probs refuse them [off]."""
     seed: int
     """Of every draw [0]."""
     lease_seconds: float
@@ -352,6 +356,8 @@ class Creator(Generic[Made]):
                 or baseline [stored]
             vocab: token ids are below [not checked]
             max_tokens: of one rollout, prompt included [no limit]
+            unknown_logprobs: take rollouts whose log-probs are NaN, not known, such as those of experts, chat logs
+                and other offline data; losses that read log-probs refuse them [off]
             seed: of every draw [0]
             lease_seconds: until an unacknowledged batch goes back; 0.001 to 31622400 [60]
             limiter: samples per insert

@@ -52,7 +52,8 @@ class _Rows(Generic[A]):
     position_ids: A
     """int32 [B, L] or [N]: position of the token in its rollout; 0 in padding."""
     logprobs: A
-    """float32 [B, L] or [N]: of the behaviour policy; entry i is of token i. 0 outside the loss mask."""
+    """float32 [B, L] or [N]: of the behaviour policy; entry i is of token i. 0 outside the loss mask; NaN where nobody
+    knows them, in tables with ``unknown_logprobs``."""
     advantages: A
     """float32 [B, L] or [N]: `Batch.advantages`."""
     versions: A

@@ -95,14 +95,16 @@ def rollout(
         prompt: its token ids [P].
         tokens: of the completion [C], the end-of-sequence token included.
         logprobs: [C] of the policy that sampled the tokens, natural log of softmax(logits / temperature) over the ids
-            of the sampling mask, or without one over the whole vocabulary, before top-p.
+            of the sampling mask, or without one over the whole vocabulary, before top-p. None: nobody knows them, as of
+            experts and chat logs, and only tables with ``unknown_logprobs`` take the rollout; they become NaN.
         version: of the weights that sampled them.
         reward: of the completion.
         temperature, top_p: of the sampling.
         sampling_mask: [C] for each token of the completion the ids that could have been drawn.
         columns: any other column of `Table.insert`; one per token has P + C entries.
     """
-    prompt, tokens, logprobs = to_numpy(prompt), to_numpy(tokens), to_numpy(logprobs)
+    prompt, tokens = to_numpy(prompt), to_numpy(tokens)
+    logprobs = np.full(tokens.shape, np.nan, np.float32) if logprobs is None else to_numpy(logprobs)
     for name, ids in (("prompt", prompt), ("tokens", tokens)):
         if ids.ndim != 1 or ids.dtype.kind not in "biuf":
             raise Invalid(f"{name}: {type_name(ids)} of shape {list(ids.shape)}: want a list of token ids")

@@ -135,7 +135,8 @@ class Table:
         - ``tokens`` (required): in the range of int32.
         - ``mask`` (required, or ``prompt_lengths`` [B]): 1 where the policy produced the token.
         - ``logprobs`` (required): of the behaviour policy, natural log of softmax(logits / temperature) over the ids of
-          ``sampling_mask``, or without one over the whole vocabulary, before top-p. Where mask is 0 they become 0.
+          ``sampling_mask``, or without one over the whole vocabulary, before top-p. Where mask is 0 they become 0. NaN
+          where nobody knows them, in tables with ``unknown_logprobs``.
         - ``versions`` (required, or ``version``): of the weights that produced the token; -1 where mask is 0.
         - ``advantages``, ``values``, ``ref_logprobs``: optional.
         - ``sampling_mask``, optional: for each rollout L lists of the ids that the sampler could have drawn, the
