@@ -22,8 +22,8 @@
 //   - unseen: those that were never drawn first, then as distinct;
 //   - least_used: those drawn least often first, without replacement within a batch;
 //   - prioritized: by a priority that fades with age, with replacement ([Options]): |advantage|, |reward|, |TD
-//     error|, a gradient's norm, recency or a function, with importance weights. Trainers report what they measured
-//     ([Table.Report]) or give priorities of their own ([Table.Update]).
+//     error|, a gradient's norm, recency, an expression or a function, with importance weights. Trainers report what
+//     they measured ([Table.Report]) or give priorities of their own ([Table.Update]).
 //
 // A request may also ask for fresh draws: the oldest rollouts that were never handed out as fresh. The unit of a draw
 // is a rollout, a step of one, or a whole group.
@@ -49,10 +49,10 @@
 //
 // Invariants 1-5, 7-9 and 11 of ARCHITECTURE.md hold, each marked where it is kept. Insertion and a draw cost O(1),
 // expiry by staleness amortised O(1), statistics O(1) per use; with sampler prioritized insertion, draw and update cost
-// O(log N), and a new version nothing; each source adds O(log N) to every insertion and draw, and O(N) to the first
-// draw at a version if its expressions read age or since_use. The same operations with the same seed give the same
-// draws, evictions and batches, on a restored table too. A Table may be used by many goroutines; the order of their
-// calls is then their own.
+// O(log N), and a new version nothing; each source adds O(log N) to every insertion and draw. Expressions that read age
+// or since_use, of sources or priorities, add O(N) to the first draw at a version. The same operations with the same
+// seed give the same draws, evictions and batches, on a restored table too. A Table may be used by many goroutines; the
+// order of their calls is then their own.
 //
 // What it leaves to others: moving rollouts over a network, surviving crashes, and the loss.
 package replay

@@ -661,7 +661,7 @@ func (s *shard) readmitOne(k *Stored) int32 {
 	s.remaining += int64(s.maxUses) - int64(it.Uses)
 	s.counts.UsesPresent.Add(int64(it.Uses))
 	if s.prioritized != nil {
-		s.prioritized.bases = append(s.prioritized.bases, -k.Base)
+		s.prioritized.readmit(slot, k.Base)
 	}
 	return slot
 }

@@ -506,6 +506,9 @@ func (m *model) logProbabilities(units []*modelUnit) map[*modelUnit]float64 {
 	for _, u := range units {
 		base := 0.0
 		for _, it := range u.items {
+			if p.PriorityBase == BaseExpression {
+				it.base = max(0, m.told(u, it, p.Priority)) + p.PriorityEpsilon
+			}
 			base += it.base / float64(len(u.items))
 		}
 		age := float64(m.version - u.least())
@@ -1275,6 +1278,14 @@ func prioritizations() []Options {
 		p.Entry, p.TargetESS, p.Draws, p.ImportanceBeta = EnterMax, 0.9, Independent, new(0.0)
 		p.EntryUntil = UntilReport
 	})
+	add(func(p *Options) {
+		p.PriorityBase, p.Priority, p.ImportanceNorm = BaseExpression, "(abs(advantage) + group_std) / (1 + uses)", ByTable
+	})
+	add(func(p *Options) {
+		p.PriorityBase, p.Priority, p.AgeDecay = BaseExpression, "age < 2 ? reward : 1 / (1 + since_use)",
+			Versions(math.Inf(1))
+		p.Draws = Independent
+	})
 	return list
 }
 
@@ -1376,6 +1387,7 @@ func withPriorities(p, o Options) Options {
 	o.Sampler = Prioritized
 	o.PriorityBase, o.PriorityEpsilon, o.PriorityExponent, o.PriorityFunction = p.PriorityBase, p.PriorityEpsilon,
 		p.PriorityExponent, p.PriorityFunction
+	o.Priority = p.Priority
 	o.AgeDecay, o.DecayOrder, o.TargetESS, o.Draws = p.AgeDecay, p.DecayOrder, p.TargetESS, p.Draws
 	o.Entry, o.EntryUntil = p.Entry, p.EntryUntil
 	o.ImportanceBeta, o.ImportanceAnneal, o.ImportanceNorm = p.ImportanceBeta, p.ImportanceAnneal, p.ImportanceNorm
@@ -1516,6 +1528,7 @@ func (tr *trial) checkHeld() {
 		e := m.eligible(shard)
 		log := map[*modelUnit]float64{}
 		if m.o.Sampler == Prioritized {
+			m.logProbabilities(m.present(shard)) // which computes bases by an expression
 			log = m.logProbabilities(e)
 		}
 		for _, u := range m.present(shard) {

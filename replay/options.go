@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/replay/parted"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
@@ -63,10 +64,13 @@ type Options struct {
 	// gamma per turn of step_returns
 	StepDiscount float64 `json:"step_discount,omitempty" default:"1" range:"(0, 1]"`
 
-	// The next twelve configure sampler prioritized (docs/METHODS.md, section 3); other samplers take none of them.
+	// The next thirteen configure sampler prioritized (docs/METHODS.md, section 3); other samplers take none of them.
 
 	// what a rollout's priority is made of
 	PriorityBase Base `json:"priority_base,omitempty" default:"advantage" sampler:"prioritized"`
+	// base of a rollout, a number such as abs(advantage) * group_std; what is below 0 or not known counts as 0; of unit
+	// group, the mean over the group
+	Priority string `json:"priority,omitempty" default:"priority_base" sampler:"prioritized"`
 	// added to every base
 	PriorityEpsilon float64 `json:"priority_epsilon,omitempty" default:"1e-06" range:"(0, inf)" sampler:"prioritized"`
 	// alpha
@@ -189,12 +193,14 @@ const (
 	BaseTDError   Base = "td_error"      // mean over the policy's tokens; at insertion from Rollout.Values
 	BaseGradNorm  Base = "gradient_norm" // as reported; needs entry max, as nobody knows it before the first step
 	BaseRecency   Base = "recency"       // 1 for all, so that only age decides
-	BaseFunction  Base = "function"      // Options.PriorityFunction
+	// what Options.Priority says, which is computed anew where it changes: it takes no reports, and counts from 0 up
+	BaseExpression Base = "expression"
+	BaseFunction   Base = "function" // Options.PriorityFunction
 )
 
 // Values returns every base that a configuration can name, which is all but [BaseFunction].
 func (Base) Values() []string {
-	return texts(BaseAdvantage, BaseReward, BaseTDError, BaseGradNorm, BaseRecency)
+	return texts(BaseAdvantage, BaseReward, BaseTDError, BaseGradNorm, BaseRecency, BaseExpression)
 }
 
 // Decay says whether a priority decays before the exponent is taken or after.
@@ -321,6 +327,9 @@ func (v *Versions) parse(text string) error {
 func (o Options) WithDefaults() Options {
 	given := o
 	option.Fill(&o)
+	if o.Priority != "" && given.PriorityBase == "" {
+		o.PriorityBase = BaseExpression
+	}
 	if o.Sampler != Prioritized {
 		before := given.priorities()
 		for i, f := range o.priorities() {
@@ -448,6 +457,16 @@ func (o Options) validatePriorities(problems *option.Problems) {
 	check := problems.CheckWith
 	check("", (o.PriorityBase == BaseFunction) == (o.PriorityFunction != nil), "priority_base", o.PriorityBase,
 		"function exactly when Options.PriorityFunction is given")
+	check("priority_base", o.PriorityBase != BaseExpression || o.Priority != "", "priority", o.Priority,
+		"an expression with priority_base expression")
+	check("priority", o.PriorityBase == BaseExpression || o.Priority == "", "priority_base", o.PriorityBase,
+		"expression, or no value, with priority, which is in its place")
+	if o.Priority != "" {
+		_, err := formula.Score(o.Priority)
+		problems.Check(err == nil, "priority", o.Priority, "a number: %v", err)
+	}
+	check("", o.PriorityBase != BaseExpression || o.Entry == EnterOwn, "entry", o.Entry,
+		"own with priority, which is known of every rollout")
 	check("entry", o.EntryUntil == "" || o.Entry == EnterMax, "entry_until", o.EntryUntil, "no value with entry %s",
 		o.Entry)
 	if !o.takesOwnBase() {

@@ -34,6 +34,9 @@ type prioritized struct {
 	o     *Options
 	units units
 
+	expression *score          // of which the bases are; nil: of priority_base
+	computed   rollout.Version // the version of the bases, where the expression changes with versions
+
 	tau, rate float64
 	ref       rollout.Version
 	shift     float64
@@ -86,6 +89,9 @@ func (p *prioritized) enter(s int32, base float64) {
 	for int(s) >= len(p.bases) {
 		p.bases = append(p.bases, 0)
 	}
+	if p.expression != nil {
+		base = p.express(s)
+	}
 	p.see(base)
 	if p.o.Entry == EnterMax {
 		base = p.largest
@@ -94,6 +100,16 @@ func (p *prioritized) enter(s int32, base float64) {
 			base = 1
 		}
 		p.store.items[s].set(atMax)
+	}
+	p.bases[s] = -base
+}
+
+// readmit gives a rollout of a rebuilt table its base, before its unit is added.
+func (p *prioritized) readmit(s int32, base float64) {
+	p.bases = append(p.bases, 0)
+	if p.expression != nil {
+		p.computed = p.expression.row.shard.version
+		base = p.express(s)
 	}
 	p.bases[s] = -base
 }
@@ -170,16 +186,66 @@ func (p *prioritized) size() int            { return p.count }
 // base returns a unit's base: the mean of its rollouts'.
 func (p *prioritized) base(s int32) float64 {
 	if p.units != groups {
-		return math.Abs(p.bases[s])
+		return p.baseOf(s)
 	}
 	sum, n := 0.0, 0.0
 	p.units.each(p.store, s, func(m int32) { n++ })
-	p.units.each(p.store, s, func(m int32) { sum += math.Abs(p.bases[m]) / n })
+	p.units.each(p.store, s, func(m int32) { sum += p.baseOf(m) / n })
 	return min(sum, math.MaxFloat64) // which rounding may pass
+}
+
+// baseOf returns a rollout's base.
+func (p *prioritized) baseOf(s int32) float64 {
+	if p.expression != nil && p.outdated() {
+		return p.express(s)
+	}
+	return math.Abs(p.bases[s])
+}
+
+// express computes a rollout's base by the expression.
+func (p *prioritized) express(s int32) float64 {
+	x := p.expression.of(s)
+	if !(x > 0) {
+		x = 0
+	}
+	return p.o.withEpsilon(min(x, maxMeasurement))
+}
+
+// outdated reports whether the bases are those of another version, where the expression changes with versions.
+func (p *prioritized) outdated() bool {
+	return p.expression.byAge && p.computed != p.expression.row.shard.version
+}
+
+// follow computes all bases and weights anew if they are outdated. The weights are then a function of the bases and of
+// the version alone, so that looking, which computes none, changes no draw.
+func (p *prioritized) follow() {
+	if p.expression == nil || !p.outdated() {
+		return
+	}
+	for s, base := range p.bases {
+		if p.store.rollouts[s] != nil {
+			p.bases[s] = math.Copysign(p.express(int32(s)), base)
+		}
+	}
+	p.computed = p.expression.row.shard.version
+	p.ref = p.computed
+	p.renew()
+}
+
+// used computes the base of a rollout that was used anew, if the expression changes with uses.
+func (p *prioritized) used(s int32) {
+	if p.expression == nil || !p.expression.byUse {
+		return
+	}
+	p.bases[s] = math.Copysign(p.express(s), p.bases[s])
+	if p.bases[s] > 0 {
+		p.weigh(p.units.first(p.store, s))
+	}
 }
 
 // begin draws the whole batch, so that the tree's cache misses overlap.
 func (p *prioritized) begin(r *rand.Rand, n int) {
+	p.follow()
 	p.rescaleIfTiny()
 	p.drawn = resized(p.drawn, n)
 	p.chance = resized(p.chance, n)
@@ -253,6 +319,7 @@ func (p *prioritized) importance(draws []rollout.Draw, v rollout.Version) (logLa
 // totals returns the logarithms of the sum of the weights, with ages counted from a version, and of the largest
 // importance weight, with weights normalised by table. There is a unit to draw.
 func (p *prioritized) totals(v rollout.Version) (logMass, logLargest float64) {
+	p.follow()
 	p.rescaleIfTiny()
 	logMass = math.Log(p.tree.Total()) + p.shift + p.rate*float64(int64(p.ref)-int64(v))
 	if p.least != nil {
@@ -387,7 +454,7 @@ func (p *prioritized) setAgeDecay(tau float64) {
 // itself, so that looking does not change what is drawn.
 func (p *prioritized) chances() func(s int32) float64 {
 	weight, total := func(s int32) float64 { return p.tree.At(int(s)) }, p.tree.Total()
-	if p.count > 0 && total < minTotal {
+	if p.count > 0 && (total < minTotal || p.expression != nil && p.outdated()) {
 		heaviest := p.heaviest()
 		ref, shift := p.units.version(p.store, heaviest), p.o.PriorityExponent*math.Log(p.base(heaviest))
 		weight, total = func(s int32) float64 { return math.Exp(p.logWeight(s, ref) - shift) }, 0
@@ -418,11 +485,12 @@ type weightState struct {
 	Bases           []float64
 	Weights, Leasts []float64
 	Count           int
+	Computed        rollout.Version // of the bases, by an expression
 }
 
 func (p *prioritized) state() samplerState {
 	st := weightState{Tau: p.tau, Ref: p.ref, LeastRef: p.leastRef, Shift: p.shift, Largest: p.largest,
-		Bases: slices.Clone(p.bases), Count: p.count}
+		Bases: slices.Clone(p.bases), Count: p.count, Computed: p.computed}
 	st.Weights = make([]float64, 0, p.tree.Len())
 	if p.least != nil {
 		st.Leasts = make([]float64, 0, p.tree.Len())
@@ -441,6 +509,7 @@ func (p *prioritized) setState(state samplerState) {
 	p.tau, p.rate = st.Tau, p.o.decayRate(st.Tau)
 	p.ref, p.leastRef, p.shift, p.largest, p.bases, p.count = st.Ref, st.LeastRef, st.Shift, st.Largest, st.Bases,
 		st.Count
+	p.computed = st.Computed
 	p.room(len(st.Weights))
 	p.tree.Refill(func(leaf []float64) { copy(leaf, st.Weights) })
 	if p.least != nil {
@@ -464,7 +533,7 @@ func (o *Options) ownBase(r *rollout.Rollout, advantage float32) float64 {
 	case BaseFunction:
 		return math.Abs(o.PriorityFunction(r, advantage)) + o.PriorityEpsilon
 	}
-	return o.PriorityEpsilon // entry is max, or the first report sets it
+	return o.PriorityEpsilon // entry is max and the first report sets it, or an expression does
 }
 
 // withEpsilon adds priority_epsilon to what a trainer gives.

@@ -20,9 +20,10 @@ const (
 )
 
 // Update gives rollouts new bases, all or none: ids and priorities have one length, priorities are 0 to 1e12, and
-// priority_epsilon is added. With a sampler that is not prioritized they are checked and change nothing. A
-// priority for an evicted rollout changes nothing and is counted (invariant 7). An error wraps rollout.ErrInvalid if a
-// value is out of range or an ID was never given. A context that ends meanwhile may leave some of them set: repeat it.
+// priority_epsilon is added. With a sampler that is not prioritized, and with an expression as priority, they are
+// checked and change nothing. A priority for an evicted rollout changes nothing and is counted (invariant 7). An error
+// wraps rollout.ErrInvalid if a value is out of range or an ID was never given. A context that ends meanwhile may leave
+// some of them set: repeat it.
 func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -42,12 +43,18 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float
 		}
 	}
 	return t.setBases(ctx, len(ids), func(i int) rollout.ID { return ids[i] },
-		func(p *prioritized, _ int32, i int) float64 { return p.o.withEpsilon(priorities[i]) })
+		func(p *prioritized, _ int32, i int) float64 {
+			if p.expression != nil {
+				return math.NaN()
+			}
+			return p.o.withEpsilon(priorities[i])
+		})
 }
 
 // Report gives the table what a trainer measured of its draws: the ratios, from which it learns how the effective
 // sample size falls with age, and new bases, of which sampler prioritized takes the one of its priority_base. A base
-// that was not measured stays. With bases reward, recency and function a report only ends an entry at the maximum.
+// that was not measured stays. With bases reward, recency and function a report only ends an entry at the maximum, and
+// with an expression it changes none.
 // Where entry_until is replay or refresh, a report leaves what has entered at the maximum and was not replayed yet as
 // it is. Reports of evicted rollouts count as in [Table.Update], and errors are as there.
 func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error {

@@ -86,7 +86,9 @@ func newShard(o Options, number int) *shard {
 	s.units = unitsOf(o.Unit)
 	s.fresh = freshQueue{newList(freshList)}
 	s.sampler = newSampler(&s.options, &s.store)
-	s.prioritized, _ = s.sampler.(*prioritized)
+	if s.prioritized, _ = s.sampler.(*prioritized); s.prioritized != nil && o.Priority != "" {
+		s.prioritized.expression = newScore(s, o.Priority)
+	}
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
 	if o.indexesPrompts() {
 		s.prompts = newPromptIndex(&s.store)
@@ -270,6 +272,9 @@ func (s *shard) rewind(v rollout.Version) {
 		if p.members != nil {
 			p.members.known = false // last uses change below, and versions come again
 		}
+	}
+	if s.prioritized != nil {
+		s.prioritized.computed = rollout.NoVersion
 	}
 	for slot := range s.items {
 		if s.rollouts[slot] == nil {

@@ -477,10 +477,13 @@ func (s *shard) weighIn(first int32) {
 	}
 }
 
-// weighUsed has the sources whose expressions read uses weigh the unit of a rollout that was used.
+// weighUsed has the sources and priorities whose expressions read uses weigh the unit of a rollout that was used.
 func (s *shard) weighUsed(slot int32) {
+	if s.prioritized != nil {
+		s.prioritized.used(slot)
+	}
 	for _, p := range s.suppliers {
-		if p.members != nil && p.members.readsUses {
+		if p.members != nil && p.members.byUse {
 			p.members.weigh(s.units.first(&s.store, slot))
 		}
 	}
@@ -508,13 +511,13 @@ func (s *shard) weighOut(first int32) {
 // evaluated for all units, O(N), before the first draw at another version.
 type members struct {
 	*supplier
-	shard                *shard
-	weight               *formula.Formula // nil: all alike
-	tree                 sumtree.Tree
-	count                int // of weight above 0
-	known                bool
-	version              rollout.Version // of the weights, if they are known
-	readsAges, readsUses bool
+	shard        *shard
+	weight       *formula.Formula // nil: all alike
+	tree         sumtree.Tree
+	count        int // of weight above 0
+	known        bool
+	version      rollout.Version // of the weights, if they are known
+	byAge, byUse bool            // see changes
 
 	// Of the batch being drawn.
 	held    []int32
@@ -528,12 +531,7 @@ func newMembers(s *shard, p *supplier) *members {
 	if p.Weight != "" {
 		m.weight, _ = formula.Score(p.Weight)
 	}
-	for _, f := range []*formula.Formula{p.where, m.weight} {
-		if f != nil {
-			m.readsAges = m.readsAges || f.Reads(formula.Age, formula.SinceUse)
-			m.readsUses = m.readsUses || f.Reads(formula.Uses, formula.SinceUse)
-		}
-	}
+	m.byAge, m.byUse = changes(p.where, m.weight)
 	if p.PerPrompt > 0 {
 		m.given = make(map[string]int)
 	}
@@ -542,7 +540,7 @@ func newMembers(s *shard, p *supplier) *members {
 
 // follow weighs all units if their weights are not those of the present version.
 func (m *members) follow() {
-	if m.known && (!m.readsAges || m.version == m.shard.version) {
+	if m.known && (!m.byAge || m.version == m.shard.version) {
 		return
 	}
 	m.known, m.version, m.count = true, m.shard.version, 0
@@ -558,7 +556,7 @@ func (m *members) follow() {
 
 // weigh gives a unit, named by its first slot, its weight, or leaves that to follow.
 func (m *members) weigh(slot int32) {
-	if m.readsAges && m.version != m.shard.version {
+	if m.byAge && m.version != m.shard.version {
 		m.known = false
 	}
 	if m.known {

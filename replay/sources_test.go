@@ -84,6 +84,16 @@ func (m *model) told(u *modelUnit, it *modelItem, text string) float64 {
 		return float64(it.r.Reward)
 	case "reward + 2":
 		return float64(it.r.Reward) + 2
+	case "(abs(advantage) + group_std) / (1 + uses)":
+		return (math.Abs(float64(it.advantage)) + float64(it.std)) / (1 + float64(u.uses))
+	case "age < 2 ? reward : 1 / (1 + since_use)":
+		switch {
+		case age < 2:
+			return float64(it.r.Reward)
+		case u.lastUse == rollout.NoVersion:
+			return 0
+		}
+		return 1 / (1 + float64(m.version-u.lastUse))
 	case "version % 3 == 0 ? 0.5 : 0.2":
 		return 0.2 + 0.3*is(m.version%3 == 0)
 	case "0.5 - version / 40":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,14 +18,14 @@ import (
 
 // everyKey is a definition in which every key is given, at a value that is not its default, zero where zero is a value.
 // The tables together have every key: prioritized excludes positive_share and sources.
-func everyKey() [3]Table {
-	return [3]Table{prioritizedKeys(), {Name: "lab", Options: replay.Options{
+func everyKey() []Table {
+	return []Table{prioritizedKeys(), {Name: "lab", Options: replay.Options{
 		Retention: replay.KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.25,
 		PromptIndex: true, UnknownLogprobs: true, DrawAdvantage: replay.AdvantageBaseline}},
 		{Name: "lab", Options: replay.Options{Sources: []replay.Source{
 			{Name: "new", Pool: replay.PoolFresh, Count: 2, Where: "reward > 0", Backfill: "old"},
 			{Name: "old", Share: "0.25", Weight: "0.5 ** age", PerPrompt: 1},
-		}}}}
+		}}}, {Name: "lab", Options: replay.Options{Sampler: replay.Prioritized, Priority: "reward"}}}
 }
 
 func prioritizedKeys() Table {
@@ -52,8 +53,8 @@ func prioritizedKeys() Table {
 func TestADefinitionSurvivesJSONAndYAMLWithEveryKey(t *testing.T) {
 	tables := everyKey()
 	for f, v := range reflect.ValueOf(tables[0].Options).Fields() {
-		more := func(i int) bool { return !reflect.ValueOf(tables[i].Options).FieldByName(f.Name).IsZero() }
-		if v.IsZero() && !more(1) && !more(2) && f.Tag.Get("json") != "-" {
+		more := func(table Table) bool { return !reflect.ValueOf(table.Options).FieldByName(f.Name).IsZero() }
+		if v.IsZero() && !slices.ContainsFunc(tables[1:], more) && f.Tag.Get("json") != "-" {
 			t.Errorf("everyKey leaves %s out", f.Name)
 		}
 	}

@@ -196,8 +196,11 @@ func (c Config) Sampling() string {
 	if o.Sampler != replay.Prioritized {
 		return text
 	}
-	return text + fmt.Sprintf("; priority %s^%g, %s", strings.ReplaceAll(string(o.PriorityBase), "_", " "),
-		o.PriorityExponent, halfLife(o))
+	base := strings.ReplaceAll(string(o.PriorityBase), "_", " ")
+	if o.Priority != "" {
+		base = "(" + o.Priority + ")"
+	}
+	return text + fmt.Sprintf("; priority %s^%g, %s", base, o.PriorityExponent, halfLife(o))
 }
 
 // halfLife describes the age decay and the half-life that follows from it.

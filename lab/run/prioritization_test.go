@@ -43,6 +43,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"prompt_index": "true", "unknown_logprobs": "true", "importance_anneal": "0", "importance_norm": "table",
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
 			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
+			"priority": "abs(advantage)",
 		}[key]
 		if !ok {
 			t.Errorf("no value for %s in this test", key)
@@ -55,6 +56,9 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 		}
 		if key == "draw_advantage" {
 			set = []string{"replay.draw_advantage=" + value}
+		}
+		if key == "priority" {
+			set = []string{"replay.sampler=prioritized", "replay.priority=" + value}
 		}
 		if key == "sources" {
 			set = []string{"replay.sources=[{name: old, share: 0.5}]"}
@@ -99,6 +103,7 @@ func TestWhatCannotBeDrawnIsRefusedByItsKey(t *testing.T) {
 		"replay.importance_versions=9":                              "replay.importance_versions: unknown key",
 		"replay.importance_beta=1.5":                                "replay.importance_beta: 1.5: want 0 to 1",
 		"replay.target_ess=1":                                       "replay.target_ess: 1: want",
+		"replay.priority=rewrad":                                    "replay.priority: rewrad: want a number: \"rewrad\": there",
 		"replay.unit=word":                                          "replay.unit: word: want rollout, step or group",
 		"replay.unit=group,pipeline.batch=1020":                     "replay.unit: group: want rollout or step",
 		"replay.unit=group,replay.fresh_share=0.001953125":          "replay.fresh_share: 0.001953125: want",
@@ -166,6 +171,7 @@ func TestSamplingIsToldInWords(t *testing.T) {
 		"replay.mix=3":                                 "3 replay updates to each on fresh rollouts",
 		"replay.fresh_share=0.25":                      "25% of each batch fresh",
 		"replay.sampler=lifo":                          "lifo queue: each rollout once",
+		"replay.priority=reward + length":              "priority (reward + length)^0.6, age decay 500",
 		"replay.unit=group":                            "by group",
 		"pipeline.batch_updates=3":                     "from 4096; 3 updates on each batch; priority",
 		"replay.sampler=fifo,pipeline.batch_updates=3": "each rollout once; 3 updates on each batch",

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -201,7 +202,8 @@ func priorityState(o replay.Options, table tableSummary) *results.Priority {
 	}
 	tau := table.ageDecay
 	out := &results.Priority{
-		Base: string(o.PriorityBase), Exponent: o.PriorityExponent, AgeDecay: results.Num(tau), Auto: o.TargetESS > 0,
+		Base: cmp.Or(o.Priority, string(o.PriorityBase)), Exponent: o.PriorityExponent, AgeDecay: results.Num(tau),
+		Auto:  o.TargetESS > 0,
 		Decay: string(o.DecayOrder), HalfLife: results.Num(o.HalfLife(tau)), Draws: string(o.Draws),
 		Entry: string(o.Entry),
 		Beta:  results.Num(o.BetaAt(table.stats.Version)), Normalised: string(o.ImportanceNorm),

@@ -198,6 +198,19 @@ def test_prompts_get_their_rollouts_filtered_and_in_order(table: Create) -> None
     assert again[0].ids.tolist() == again[1].ids.tolist() and again[1].info.repeated
 
 
+def test_priorities_are_an_expression(table: Create) -> None:
+    t = table(capacity=16, sampler="prioritized", priority="reward * meta.gain / (1 + uses)", priority_exponent=1.0)
+    meta = [{"gain": "3"}, {"gain": "1"}, {}, {"gain": "-2"}]
+    t.insert({**rollouts(LENGTHS), "reward": [1.0] * 4, "meta": meta, "prompt_id": ["a"] * 4}, group_size=4)
+    batch = t.sample(4)
+    chances = dict(zip(batch.ids.tolist(), batch.column("probability")))
+    assert chances[1] == pytest.approx(0.75, abs=1e-5) and chances[2] == pytest.approx(0.25, abs=1e-5)
+    assert t.info().definition["priority_base"] == "expression"
+    for priority, message in (("rewrad", "there is no column rewrad: use reward"), ("reward > 0", "want a number")):
+        with pytest.raises(reprise.Invalid, match=f"priority: {priority}.*{message}"):
+            table(sampler="prioritized", priority=priority)
+
+
 def test_a_batch_is_composed_of_named_sources(table: Create) -> None:
     right = reprise.Source("right", share=0.5, where="reward == 1", per_prompt=1)
     young = {"name": "young", "share": "max(0.25 - version / 8, 0)", "where": "age < 1"}

@@ -22,7 +22,7 @@ Made = TypeVar("Made", covariant=True)
 Retention = Literal["fifo", "positive"]
 Sampler = Literal["lifo", "fifo", "uniform", "distinct", "epoch", "unseen", "least_used", "prioritized"]
 Unit = Literal["rollout", "step", "group"]
-Base = Literal["advantage", "reward", "td_error", "gradient_norm", "recency"]
+Base = Literal["advantage", "reward", "td_error", "gradient_norm", "recency", "expression"]
 Decay = Literal["before_exponent", "after_exponent"]
 Draws = Literal["stratified", "independent"]
 Entry = Literal["own", "max"]
@@ -157,6 +157,7 @@ class Definition(Options):
     step_returns: int | None = None
     step_discount: float | None = None
     priority_base: Base | None = None
+    priority: str | None = None
     priority_epsilon: float | None = None
     priority_exponent: float | None = None
     age_decay: float | None = None
@@ -225,7 +226,11 @@ class Keys(TypedDict, total=False):
     step_discount: float
     """Gamma per turn of step_returns; above 0, at most 1 [1]."""
     priority_base: Base
-    """What a rollout's priority is made of: advantage, reward, td_error, gradient_norm or recency [advantage]."""
+    """What a rollout's priority is made of: advantage, reward, td_error, gradient_norm, recency or expression
+    [advantage]."""
+    priority: str
+    """Base of a rollout, a number such as abs(advantage) * group_std; what is below 0 or not known counts as 0; of unit
+    group, the mean over the group [priority_base]."""
     priority_epsilon: float
     """Added to every base; above 0 [1e-06]."""
     priority_exponent: float
@@ -330,8 +335,10 @@ class Creator(Generic[Made]):
                 advantages are then taken over the returns of all steps of the group; a rollout without turns counts
                 with its reward; 0: a step has its turn's own reward; -1 or more [0]
             step_discount: gamma per turn of step_returns; above 0, at most 1 [1]
-            priority_base: what a rollout's priority is made of: advantage, reward, td_error, gradient_norm or
-                recency [advantage]
+            priority_base: what a rollout's priority is made of: advantage, reward, td_error, gradient_norm, recency
+                or expression [advantage]
+            priority: base of a rollout, a number such as abs(advantage) * group_std; what is below 0 or not known
+                counts as 0; of unit group, the mean over the group [priority_base]
             priority_epsilon: added to every base; above 0 [1e-06]
             priority_exponent: alpha; above 0, at most 100 [0.6]
             age_decay: tau in versions; inf: no decay, standard PER; 0.001 or more, or inf [500]
