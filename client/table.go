@@ -230,6 +230,14 @@ func (t *Table) DeleteCheckpoint(ctx context.Context, name string) error {
 	return t.client.act(ctx, t.name, wire.DeleteCheckpoint, wire.CheckpointRequest{Table: t.name, Name: name}, nil, 0)
 }
 
+// Scrub has the service read all of the table's journal and check it, in a cluster every node's copy, and returns what
+// it found: the context bounds how long.
+func (t *Table) Scrub(ctx context.Context) (wire.ScrubAnswer, error) {
+	var answer wire.ScrubAnswer
+	err := t.client.act(ctx, t.name, wire.Scrub, wire.TableRequest{Table: t.name}, &answer, checkpointTime)
+	return answer, err
+}
+
 // Start asks how many groups, at most as many as given, may be started now without becoming too stale; it waits for the
 // first as [Table.Waiting] says. The caller inserts them under the grant ([Insertion]) or abandons them. A groupSize of
 // 0 is the table's.

@@ -46,6 +46,7 @@ func (s *Service) actions() map[string]action {
 		wire.Restore:          actOn(s, "replace the whole table by what was saved under a name", toWrite, s.restore),
 		wire.ListCheckpoints:  {"list a table's checkpoints" + bodyFields[wire.TableRequest](), s.listCheckpoints},
 		wire.DeleteCheckpoint: {"delete a checkpoint" + bodyFields[wire.CheckpointRequest](), s.deleteCheckpoint},
+		wire.Scrub:            actOn(s, "read all of a table's journal and check it, in a cluster every copy", toWrite, s.scrub),
 		wire.Start:            actOn(s, "ask how many groups may be started now", toWrite, start),
 		wire.Abandon:          actOn(s, "give back groups that will not be inserted", toWrite, abandon),
 		wire.PromptsNext:      actOn(s, "take prompts to ask again", toWrite, nextPrompts),

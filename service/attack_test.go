@@ -83,6 +83,12 @@ func TestAttackADamagedJournalIsReportedByTheScrub(t *testing.T) {
 	if err != nil || len(segments) != 1 {
 		t.Fatalf("segments %v, %v", segments, err)
 	}
+	scrub := func() []string {
+		return do[wire.ScrubAnswer](v, wire.Scrub, wire.TableRequest{Table: "a"}).Copies[0].Damage
+	}
+	if found := scrub(); len(found) > 0 {
+		t.Errorf("asked to read an intact journal: %v", found)
+	}
 	f, err := os.OpenFile(segments[0], os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +101,9 @@ func TestAttackADamagedJournalIsReportedByTheScrub(t *testing.T) {
 		t.Fatal(err)
 	}
 	for journalOf().Damage == 0 {
+	}
+	if found := scrub(); len(found) != 1 || !strings.Contains(found[0], filepath.Base(segments[0])+", offset ") {
+		t.Errorf("asked to read a damaged journal: %v", found)
 	}
 	found := v.service.Observe().Tables[0].Journal.Stats.Damage[0].String()
 	if !strings.Contains(found, filepath.Base(segments[0])+", offset ") {

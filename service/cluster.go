@@ -31,9 +31,9 @@ type Cluster interface {
 	Valid() bool
 	// DiskFull returns an error while a node's disk has no room for the copies of what would be inserted.
 	DiskFull() error
-	// Scrub reads every copy of the logs of the service's tables, at up to bytesPerSecond, and tells the other nodes which
-	// are damaged.
-	Scrub(ctx context.Context, bytesPerSecond int64) error
+	// Scrub reads every copy of the log of a table that the service has, at up to bytesPerSecond, and tells the other
+	// nodes which are damaged.
+	Scrub(ctx context.Context, table string, bytesPerSecond int64) ([]wire.ScrubbedCopy, error)
 	// View returns what the service knows of the other nodes.
 	View() wire.ClusterView
 }

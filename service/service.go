@@ -215,6 +215,7 @@ type Service struct {
 	cutOff    context.CancelFunc
 	requests  requests
 	scrubbing sync.WaitGroup
+	scrubs    chan struct{} // holds one while a journal is read through
 	stop      sync.Once
 	summary   Summary
 	stopErr   error
@@ -234,6 +235,7 @@ func New(o Options) (*Service, error) {
 		waiting:  newPool(o.MaxInFlightBytes/2, o.MaxMessageBytes), leased: newPool(o.smallBytes(), 0),
 		calls: newPool(o.smallBytes(), 0), tableMemory: holdings{most: o.tableBytes()}, connections: newConnections(o),
 		closing: make(chan struct{}),
+		scrubs:  make(chan struct{}, 1),
 	}
 	s.tableMemory.freed = s.wakeInsertions
 	s.cut, s.cutOff = context.WithCancel(context.Background())
@@ -245,7 +247,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.Join(err, s.closeJournals())
 	}
 	if o.Data != "" {
-		s.scrubbing.Go(func() { s.scrubJournals(o.Cluster) })
+		s.scrubbing.Go(s.scrubJournals)
 	}
 	return s, nil
 }

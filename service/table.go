@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/reprise-rl/reprise/internal/faults"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
@@ -222,61 +221,6 @@ func (t *table) loadJournaled(blobs map[string][]byte) (err error) {
 		return t.prompts.Restore(bytes.NewReader(saved))
 	}
 	return nil
-}
-
-// scrubRate is how many bytes of journals a service reads per second while it scrubs.
-const scrubRate = 64 << 20
-
-// scrubJournals reads each journal through once it was not for Options.ScrubInterval, one at a time, until the service
-// stops; in a cluster all copies of its tables.
-func (s *Service) scrubJournals(c Cluster) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-s.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	if c != nil {
-		s.scrubCopies(ctx, c)
-		return
-	}
-	look := time.NewTicker(max(s.options.ScrubInterval/10, time.Millisecond))
-	defer look.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-		}
-		for _, t := range s.list() {
-			if t.journal == nil || time.Since(t.journal.Stats().Verified) < s.options.ScrubInterval {
-				continue
-			}
-			err := faults.Recovered("scrubbing", func() error { return t.journal.Scrub(ctx, scrubRate) })
-			if err != nil && ctx.Err() == nil && !errors.Is(err, journal.ErrClosed) {
-				s.log.Warn("reading a journal through", "table", t.Name, "error", err)
-			}
-		}
-	}
-}
-
-// scrubCopies has a cluster's copies read through every Options.ScrubInterval.
-func (s *Service) scrubCopies(ctx context.Context, c Cluster) {
-	due := time.NewTicker(s.options.ScrubInterval)
-	defer due.Stop()
-	for {
-		select {
-		case <-due.C:
-		case <-ctx.Done():
-			return
-		}
-		err := faults.Recovered("scrubbing", func() error { return c.Scrub(ctx, scrubRate) })
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("reading the copies of tables through", "error", err)
-		}
-	}
 }
 
 // wakeInsertions has insertions into all tables tried again.

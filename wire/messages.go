@@ -135,6 +135,7 @@ const (
 	Restore          = "restore"           // CheckpointRequest -> TableInfo
 	ListCheckpoints  = "list_checkpoints"  // TableRequest -> CheckpointList; also of a table that was dropped
 	DeleteCheckpoint = "delete_checkpoint" // CheckpointRequest -> nothing; also of a table that was dropped
+	Scrub            = "scrub"             // TableRequest -> ScrubAnswer; reads all of its journal and checks it
 	Start            = "start"             // StartRequest -> StartAnswer; how many groups may be started now
 	Abandon          = "abandon"           // AbandonRequest -> TableInfo; groups that will not come
 	PromptsNext      = "prompts_next"      // PromptsRequest -> PromptsAnswer
@@ -278,6 +279,19 @@ type SavedCheckpoint struct {
 	Name      string    `json:"name"`
 	FileBytes int64     `json:"file_bytes"`
 	Saved     time.Time `json:"saved"`
+}
+
+// ScrubAnswer is what was found in the copies of a table's journal: one, or those of a cluster's nodes.
+type ScrubAnswer struct {
+	Table  string         `json:"table"`
+	Copies []ScrubbedCopy `json:"copies"`
+}
+
+// ScrubbedCopy is what was found in one copy.
+type ScrubbedCopy struct {
+	Node   string   `json:"node,omitempty"`   // of a cluster
+	Damage []string `json:"damage,omitempty"` // at most 1,000 places, and what is wrong there
+	Unread string   `json:"unread,omitempty"` // why it could not be read
 }
 
 // StartRequest asks how many groups may be started now.

@@ -215,6 +215,7 @@ func actionBodies() map[string]string {
 		wire.Restore:          `{"table":"hostile","name":"hostile"}`,
 		wire.ListCheckpoints:  `{"table":"hostile"}`,
 		wire.DeleteCheckpoint: `{"table":"hostile","name":"hostile"}`,
+		wire.Scrub:            `{"table":"hostile"}`,
 		wire.Start:            `{"table":"hostile","groups":2,"group_size":4,"timeout_ms":20}`,
 		wire.Abandon:          `{"table":"hostile","grant":1,"groups":1}`,
 		wire.PromptsNext:      `{"table":"hostile","batch":8}`,
@@ -229,7 +230,7 @@ func (h *hostileClient) sendCorruptAction(ctx context.Context, conn *grpc.Client
 		wire.CreateTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws, wire.Acknowledge,
 		wire.Release, wire.Statistics,
 		wire.Info, wire.Checkpoint, wire.Restore, wire.ListCheckpoints, wire.DeleteCheckpoint, wire.Start, wire.Abandon,
-		wire.PromptsNext, wire.PromptsReport,
+		wire.PromptsNext, wire.PromptsReport, wire.Scrub,
 		wire.CreateTable, wire.DropTable,
 	}
 	name := names[h.random.IntN(len(names))]

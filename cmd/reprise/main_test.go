@@ -174,7 +174,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 func TestAShellThatAsksGetsVerbsFlagsAndNames(t *testing.T) {
 	for line, want := range map[string][]string{
 		"reprise tra":         {"train"},
-		"bin/reprise table ":  {"create", "drop", "list", "stats"},
+		"bin/reprise table ":  {"create", "drop", "list", "scrub", "stats"},
 		"reprise train --see": {"--seed", "--seeds"},
 		"reprise train -q --buffer-": {"--buffer-ca", "--buffer-certificate", "--buffer-key", "--buffer-server-name",
 			"--buffer-token-file"},

@@ -22,6 +22,7 @@ type tableCommand struct {
 	List   tableList   `cmd:"" help:"List the tables that you may read."`
 	Drop   tableDrop   `cmd:"" help:"Remove a table with all its rollouts and its journal. Its checkpoints stay."`
 	Stats  tableStats  `cmd:"" help:"Print the statistics of a table, as JSON."`
+	Scrub  tableScrub  `cmd:"" help:"Have the service read all of a table's journal and check it; in a cluster every node's copy."`
 }
 
 type tableCreate struct {
@@ -142,4 +143,62 @@ func (c *tableStats) Run(ctx context.Context) error {
 		return err
 	}
 	return printJSON(statistics)
+}
+
+type tableScrub struct {
+	Table      address    `arg:"" help:"grpc://host:port/table."`
+	JSON       bool       `name:"json" help:"Print what was found as JSON."`
+	Connection connection `embed:""`
+}
+
+// Run prints what was found in each copy. Damage, or a copy that was not read, is an error.
+func (c *tableScrub) Run(ctx context.Context) error {
+	connected, table, err := c.Connection.table(ctx, string(c.Table))
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	answer, err := table.Scrub(ctx)
+	if err != nil {
+		return err
+	}
+	bad := 0
+	for _, copied := range answer.Copies {
+		if len(copied.Damage) > 0 || copied.Unread != "" {
+			bad++
+		}
+		if !c.JSON {
+			fmt.Print(scrubbed(copied))
+		}
+	}
+	if c.JSON {
+		err = printJSON(answer)
+	}
+	switch {
+	case bad > 0 && len(answer.Copies) == 1:
+		return errors.New("the journal is damaged: save a checkpoint of the table and restore it, which writes the " +
+			"journal anew")
+	case bad > 0:
+		return fmt.Errorf("%d of %d copies are damaged or were not read: replace a node whose copy is damaged "+
+			"(docs/scale.md, cluster.replaces)", bad, len(answer.Copies))
+	}
+	return err
+}
+
+// scrubbed says what was found in a copy of a journal.
+func scrubbed(c wire.ScrubbedCopy) (text string) {
+	name := "the journal"
+	if c.Node != "" {
+		name = "node " + c.Node
+	}
+	switch {
+	case c.Unread != "":
+		return words.Wrap(name+": ", "not read: "+c.Unread)
+	case len(c.Damage) == 0:
+		return name + ": whole\n"
+	}
+	for _, what := range c.Damage {
+		text += words.Wrap(name+": ", "damaged: "+what)
+	}
+	return text
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -352,4 +353,42 @@ func TestTablesOfARunningServiceAreManaged(t *testing.T) {
 	for _, verb := range []string{"drop", "stats"} {
 		fails(t, call(t, "", "table", verb, at+"/math"), `"math"`, "there is none of that name")
 	}
+}
+
+func TestATablesJournalIsReadThroughOnRequest(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServe(t, "--http", "off", "--data", data, "--table", "name=math,capacity=4096")
+	s.fill(t, "math", 2)
+	if out := succeeds(t, "", "table", "scrub", s.at.GRPC+"/math"); out != "the journal: whole\n" {
+		t.Errorf("scrubbed: %s", out)
+	}
+	segments, err := filepath.Glob(filepath.Join(data, "*", "*", "*.seg"))
+	if err != nil || len(segments) != 1 {
+		t.Fatalf("segments %v, %v", segments, err)
+	}
+	content, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(segments[0], os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte("T"), int64(bytes.Index(content, []byte("text 1"))))
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	o := call(t, "", "table", "scrub", s.at.GRPC+"/math")
+	fails(t, o, "the journal is damaged", "save a checkpoint of the table and restore it")
+	if !strings.Contains(o.stdout, "the journal: damaged: ") || !strings.Contains(o.stdout, filepath.Base(segments[0])) {
+		t.Errorf("found: %s", o.stdout)
+	}
+	var found wire.ScrubAnswer
+	o = call(t, "", "table", "scrub", "--json", s.at.GRPC+"/math")
+	if err := json.Unmarshal([]byte(o.stdout), &found); err != nil || o.code == 0 || len(found.Copies[0].Damage) != 1 {
+		t.Errorf("as JSON: %+v, %v", found, err)
+	}
+	memory := startServe(t, "--http", "off", "--table", "name=math,capacity=64")
+	fails(t, call(t, "", "table", "scrub", memory.at.GRPC+"/math"), `"math" has no journal`, "--data")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/service/journal"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // files returns the paths of the files of a node's copy of a stream whose names end so.
@@ -91,8 +92,16 @@ func TestADamagedCopyLosesNothing(t *testing.T) {
 		}
 		c.start(at)
 		c.awaitWhole()
-		c.scrub()
+		found := c.scrub()
 		damaged := c.placed("lab").Damaged
+		for _, copied := range found {
+			if wrong := len(copied.Damage) > 0; wrong != (copied.Node == damaged) || copied.Unread != "" {
+				t.Errorf("%s on node %d: node %s: %+v, and %q is known as damaged", name, at, copied.Node, copied, damaged)
+			}
+		}
+		if len(found) != 3 {
+			t.Errorf("%d copies were read: %v", len(found), found)
+		}
 		if damaged != "" && damaged != c.options[at].Node {
 			t.Fatalf("%s on node %d: the scrub names %q", name, at, damaged)
 		}
@@ -142,12 +151,15 @@ func (c *trio) replace(at int) {
 }
 
 // scrub has the owner of table lab scrub its copies.
-func (c *trio) scrub() {
+func (c *trio) scrub() (found []wire.ScrubbedCopy) {
 	c.t.Helper()
 	tests.Until(c.t, "a scrub", func() bool {
 		owner, _ := c.owner("lab")
-		return c.nodes[owner].Scrub(c.t.Context(), 1<<30) == nil
+		var err error
+		found, err = c.nodes[owner].Scrub(c.t.Context(), "lab", 1<<30)
+		return err == nil
 	})
+	return found
 }
 
 // placed returns what the nodes agree on about a table.

@@ -416,8 +416,8 @@ func (n *Node) partsOf(s state, name string) (parts []wire.Part) {
 
 // Scrub reads every copy of the logs of this node's tables on the nodes that are up, at up to bytesPerSecond, and tells
 // the others which are damaged.
-func (n *Node) Scrub(ctx context.Context, bytesPerSecond int64) error {
-	return n.tables.scrub(ctx, bytesPerSecond)
+func (n *Node) Scrub(ctx context.Context, table string, bytesPerSecond int64) ([]wire.ScrubbedCopy, error) {
+	return n.tables.scrub(ctx, table, bytesPerSecond)
 }
 
 // View returns what the node knows of the others, as of its last beat.

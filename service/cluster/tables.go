@@ -220,42 +220,38 @@ func (t *tables) changePlacement(ctx context.Context, table, log string, edit fu
 	})
 }
 
-// scrub reads the copies of the logs of this node's tables on all nodes that are up, and tells the others which are
-// damaged.
-func (t *tables) scrub(ctx context.Context, bytesPerSecond int64) error {
-	s, _ := t.directory.last()
-	var errs []error
-	for table, p := range s.Tables {
-		if o := t.find(table); o != nil && o.log == p.Log && o.open.Load() {
-			errs = append(errs, t.scrubTable(ctx, table, o, bytesPerSecond))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // scrubTries is how often a scrub tries to read a copy: elections and slow disks pass.
 const scrubTries = 5
 
-// scrubTable reads the copies of the log of a table of this node, while it owns the table.
-func (t *tables) scrubTable(ctx context.Context, table string, o *ownership, bytesPerSecond int64) error {
+// scrub reads the copies of the log of a table of this node, while it owns the table, and tells the other nodes which is
+// damaged.
+func (t *tables) scrub(ctx context.Context, table string, bytesPerSecond int64) (found []wire.ScrubbedCopy, err error) {
+	o := t.find(table)
+	if o == nil || !o.open.Load() {
+		return nil, wire.ElsewhereError("", "table %q: this node does not have it any more: retry", table)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(o.ctx, cancel)()
 	stream, err := t.directory.js.Stream(ctx, o.log)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	current, others := copies(stream.CachedInfo().Cluster)
 	var errs []error
-	for _, node := range copies(stream.CachedInfo().Cluster) {
-		err := t.scrubCopy(ctx, o.taken.Load(), node, bytesPerSecond)
-		for try := 1; err.error != nil && !err.damaged && try < scrubTries && pause(ctx) == nil; try++ {
-			err = t.scrubCopy(ctx, o.taken.Load(), node, bytesPerSecond)
+	for _, node := range current {
+		read := t.scrubCopy(ctx, o.taken.Load(), node, bytesPerSecond)
+		for try := 1; read.error != nil && !read.damaged && try < scrubTries && pause(ctx) == nil; try++ {
+			read = t.scrubCopy(ctx, o.taken.Load(), node, bytesPerSecond)
 		}
+		c := wire.ScrubbedCopy{Node: node}
 		switch {
-		case err.damaged:
-			errs = append(errs, t.tellDamage(ctx, table, err.log, err.error))
-		case err.error != nil:
-			errs = append(errs, err.error)
+		case read.damaged:
+			c.Damage = []string{read.error.Error()}
+			errs = append(errs, t.tellDamage(ctx, table, read.log, read.error))
+		case read.error != nil:
+			c.Unread = read.error.Error()
+			t.log.Warn("a copy of a table's log could not be read", "table", table, "node", node, "error", read.error)
 		default:
 			errs = append(errs, t.changePlacement(ctx, table, o.log, func(p *placement) {
 				if p.Damaged == node {
@@ -263,8 +259,12 @@ func (t *tables) scrubTable(ctx context.Context, table string, o *ownership, byt
 				}
 			}))
 		}
+		found = append(found, c)
 	}
-	return errors.Join(errs...)
+	for _, node := range others {
+		found = append(found, wire.ScrubbedCopy{Node: node, Unread: "it is down, or not up to date"})
+	}
+	return found, errors.Join(append(errs, ctx.Err())...)
 }
 
 // scrubbed is what became of reading a copy.
@@ -293,20 +293,22 @@ func (t *tables) scrubCopy(ctx context.Context, own *tableLog, node string, byte
 	return scrubbed{l, err, l.broken && errors.Is(err, journal.ErrDamaged)}
 }
 
-// copies returns the nodes that have current copies of a stream.
-func copies(c *jetstream.ClusterInfo) (nodes []string) {
+// copies returns the nodes that have current copies of a stream, and the others.
+func copies(c *jetstream.ClusterInfo) (current, others []string) {
 	if c == nil {
-		return nil
+		return nil, nil
 	}
 	if c.Leader != "" {
-		nodes = append(nodes, c.Leader)
+		current = append(current, c.Leader)
 	}
 	for _, r := range c.Replicas {
 		if r.Current && !r.Offline {
-			nodes = append(nodes, r.Name)
+			current = append(current, r.Name)
+		} else {
+			others = append(others, r.Name)
 		}
 	}
-	return nodes
+	return current, others
 }
 
 // reached returns the sequence number of the last message of a table's log that is acknowledged, 0 if the table is not
