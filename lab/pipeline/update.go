@@ -25,6 +25,8 @@ type Update struct {
 	BatchReward   float64 // mean over the batch's draws
 	FreshDraws    int     // of the batch, see Options.Mix, FreshShare; 0 in further updates on the same batch
 
+	SourceCounts []int // of the batch's draws, how many each source of the buffer gave; nil if it has none
+
 	NewRollouts     int     // inserted since the previous update
 	NewGroups       int     // their groups
 	DroppedGroups   int     // groups dropped since the previous update
@@ -93,6 +95,10 @@ func (u *Update) describe(batches []*rollout.Batch) {
 	for _, batch := range batches {
 		u.FreshDraws += countFresh(batch)
 		draws += len(batch.Draws)
+		for i, n := range batch.SourceCounts {
+			u.SourceCounts = append(u.SourceCounts, make([]int, max(0, i+1-len(u.SourceCounts)))...)
+			u.SourceCounts[i] += n
+		}
 		for _, d := range batch.Draws {
 			staleness += int64(d.Staleness)
 			u.StalenessMax = max(u.StalenessMax, d.Staleness)

@@ -305,6 +305,24 @@ func TestZeroVarianceGroupsAreMaskedOut(t *testing.T) {
 	sameStates(t, state(t, all), scaled)
 }
 
+// Draws of a group that failed teach once a success is among what they compare with, and lone ones do not.
+func TestRegroupedDrawsAreMaskedByTheirAdvantage(t *testing.T) {
+	c := architectures()["llama"]
+	m := newTestModel(t, c)
+	w, batch := randomWeights(t, m, 8), randomBatch(c, 9, 6)
+	for i := range batch.Draws {
+		batch.Draws[i].GroupStd, batch.Draws[i].Advantage = 0, 1
+		if i >= 4 {
+			batch.Draws[i].GroupStd, batch.Draws[i].Advantage = 1, 0
+		}
+	}
+	want := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}})
+	step(t, want, &rollout.Batch{Draws: batch.Draws[:4]})
+	masked := newTestLearner(t, m, w, Learning{Objective: objective.SFT{}, MaskZeroVariance: true, Regrouped: true})
+	step(t, masked, batch)
+	sameStates(t, state(t, masked), state(t, want))
+}
+
 // The update is worked out in float64 from the moments that the gradients of two steps give.
 func TestAdamFollowsItsFormula(t *testing.T) {
 	c := architectures()["llama"]

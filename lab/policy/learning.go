@@ -15,8 +15,11 @@ import (
 type Learning struct {
 	Objective objective.Objective
 	Optimizer Adam
-	// MaskZeroVariance takes rollouts of groups whose rewards are all equal out of the loss.
+	// MaskZeroVariance takes rollouts of groups whose rewards are all equal out of the loss, or with Regrouped those whose
+	// advantage is 0.
 	MaskZeroVariance bool
+	// Regrouped says that advantages do not compare with the group that a rollout entered with.
+	Regrouped bool
 	// MaskedInDenominator keeps masked rollouts in the loss's denominators ([OG] eq. 8).
 	MaskedInDenominator bool
 	// PassElements bounds rows x positions x vocabulary of one forward and backward pass. Larger shards take several

@@ -224,7 +224,12 @@ func roundRows(n int) int {
 }
 
 // masked reports whether MaskZeroVariance takes a draw out of the loss.
-func (l *Learner) masked(d rollout.Draw) bool { return l.options.MaskZeroVariance && d.GroupStd <= 0 }
+func (l *Learner) masked(d rollout.Draw) bool {
+	if l.options.Regrouped {
+		return l.options.MaskZeroVariance && d.Advantage == 0
+	}
+	return l.options.MaskZeroVariance && d.GroupStd <= 0
+}
 
 // skipped reports whether a draw is in no pass: it is out of the loss, and no filter needs its log-ratio.
 func (l *Learner) skipped(d rollout.Draw) bool { return l.masked(d) && l.options.MaxLogRatio == 0 }

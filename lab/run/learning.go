@@ -64,6 +64,7 @@ func (c Config) policyLearning() (policy.Learning, error) {
 	learning := policy.Learning{
 		LogitGradients:   c.replayOptions(0).PriorityBase == replay.BaseGradNorm,
 		MaskZeroVariance: l.MaskZeroVariance, MaskedInDenominator: l.MaskedDenominator == "all",
+		Regrouped: !slices.Contains([]replay.DrawAdvantage{"", replay.AdvantageStored}, c.Replay.DrawAdvantage),
 		Advantage: advantage.Kind(l.Advantage), GAE: advantage.GAE{Gamma: l.Gamma, Lambda: l.Lambda},
 		StoredValues: l.Values == "stored",
 		Updates:      c.Pipeline.BatchUpdates, MaxLogRatio: l.MaxLogRatio, KLPenalty: l.KLPenalty,

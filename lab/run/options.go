@@ -398,7 +398,24 @@ func (c Config) Warnings() []string {
 		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest "+
 			"weight by far, which scales the others to almost nothing; batch does not", o.PriorityBase))
 	}
-	return append(list, c.zerosOfTask()...)
+	return append(append(list, c.dividedPrompts()...), c.zerosOfTask()...)
+}
+
+// dividedPrompts warns of rollouts of a prompt that do not meet although the table compares or draws them together.
+func (c Config) dividedPrompts() (list []string) {
+	together := c.Replay.DrawAdvantage == replay.AdvantageRegrouped || c.Replay.DrawAdvantage == replay.AdvantageSplit
+	old := slices.ContainsFunc(c.Replay.Sources, func(s replay.Source) bool { return s.Pool == replay.PoolPrompts })
+	o := c.pipelineOptions()
+	if o.Trainers > 1 && old {
+		list = append(list, fmt.Sprintf("replay.sources: pool prompts draws from a trainer's own shard, which has one in %d "+
+			"of a prompt's earlier groups: use pipeline.trainers 1", o.Trainers))
+	}
+	fresh := int(math.Round(o.FreshShare * float64(o.Batch/max(o.Trainers, 1))))
+	if (together || old) && o.FreshAt == nil && o.Mix == 0 && fresh%o.Group != 0 {
+		list = append(list, fmt.Sprintf("replay.sources: the %d fresh rollouts of a batch are no whole groups of %d: what "+
+			"is left of a group comes in the next batch, apart from it", fresh, o.Group))
+	}
+	return list
 }
 
 // zerosOfTask warns of settings that were given as 0, which means a default.

@@ -161,6 +161,28 @@ func TestFreshSourcesOfARunAreItsFreshShare(t *testing.T) {
 	}
 }
 
+func TestARunWarnsWhereRolloutsOfAPromptDoNotMeet(t *testing.T) {
+	const old = "replay.sources=[{name: fresh, pool: fresh, share: 0.5, wait: true}, " +
+		"{name: old, pool: prompts, share: 0.5}]"
+	for set, want := range map[string][]string{
+		old + ";pipeline.trainers=1;pipeline.batch=512": nil,
+		old + ";pipeline.trainers=4;pipeline.batch=512": {"one in 4 of a prompt's earlier groups: use pipeline.trainers 1"},
+		old + ";pipeline.trainers=1;pipeline.batch=520": {"the 260 fresh rollouts of a batch are no whole groups of 8"},
+		"replay.fresh_share=0.26;replay.draw_advantage=regroup;pipeline.trainers=1;pipeline.batch=100": {
+			"the 26 fresh rollouts of a batch are no whole groups of 8"},
+		"replay.fresh_share=0.26;pipeline.batch=100": nil,
+	} {
+		c, err := Load("", strings.Split(set, ";"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := c.Warnings()
+		if len(got) != len(want) || len(want) > 0 && !strings.Contains(got[0], want[0]) {
+			t.Errorf("%s: warns %q, want %q", set, got, want)
+		}
+	}
+}
+
 func TestSamplingIsToldInWords(t *testing.T) {
 	for set, want := range map[string]string{
 		"replay.age_decay=500": "priority advantage^0.6, age decay 500: effective half-life " +

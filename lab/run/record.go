@@ -98,6 +98,12 @@ func (s *session) addTable(l *results.Update, u pipeline.Update, seen tableState
 	if !s.config.Replays() {
 		return
 	}
+	for i, n := range u.SourceCounts {
+		if l.Other == nil {
+			l.Other = make(map[string]results.Number)
+		}
+		l.Other["source_"+s.config.Replay.Sources[i].Name] = results.Num(float64(n) / float64(s.config.Pipeline.Batch))
+	}
 	l.NeverDrawn = results.Num(seen.neverUsed)
 	l.AgeDecay = results.Num(seen.ageDecay)
 }
