@@ -87,7 +87,6 @@ func MethodByName(name string) (Method, error) {
 // missing are methods that are no configurations yet.
 func missing() []Method {
 	const (
-		together   = "draws, in a run, of the prompts that a batch has fresh rollouts of"
 		experts    = "rollouts without log-probs"
 		unfinished = "rollouts that are parked and resumed"
 		prefixes   = "prefixes of rollouts as prompts"
@@ -96,14 +95,10 @@ func missing() []Method {
 	return []Method{
 		{Name: "april", Title: "APRIL, Kimi k1.5: more is generated than needed, and the unfinished is resumed.",
 			Source: "arXiv 2509.18521, 2501.12599", Needs: unfinished},
-		{Name: "arpo", Title: "ARPO: a kept success joins a group that failed.", Source: "arXiv 2505.16282",
-			Needs: together},
 		{Name: "chord", Title: "CHORD: supervised learning beside reinforcement, with a weight that fades.",
 			Source: "arXiv 2508.11408", Needs: experts},
 		{Name: "dots", Title: "DOTS with replay: prompts by predicted difficulty.", Source: "arXiv 2506.05316",
 			Needs: "a predictor of difficulty; the score takes one that is reported"},
-		{Name: "exgrpo", Title: "ExGRPO: the rollout of lowest entropy, from buckets by correctness.",
-			Source: "arXiv 2510.02245", Needs: together},
 		{Name: "luffy", Title: "LUFFY: expert traces in the group, with a shaped ratio.", Source: "arXiv 2504.14945",
 			Needs: experts},
 		{Name: "pods", Title: "PODS: trains on the subset of a group with the largest variance.",
@@ -112,10 +107,6 @@ func missing() []Method {
 			Source: "arXiv 2504.14363, 2601.18795, 2601.18779", Needs: prefixes},
 		{Name: "remix", Title: "ReMix: more updates a batch under a KL constraint, then on-policy again.",
 			Source: "arXiv 2507.06892", Needs: "a schedule of updates and of the constraint"},
-		{Name: "repo", Title: "RePO: replayed rollouts of the same prompt beside fresh ones.", Source: "arXiv 2506.09340",
-			Needs: together},
-		{Name: "rlep", Title: "RLEP: verified successes of a prompt join its fresh rollouts.", Source: "arXiv 2507.07451",
-			Needs: together},
 		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
 			Source: "arXiv 2509.23232", Needs: prefixes},
 		{Name: "trinity", Title: "Trinity-RFT's queue: by version less uses, with a cooldown.", Source: "its code",

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/configs"
 	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
@@ -45,12 +47,23 @@ func TestEveryMethodTrains(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			summary, err := run.Train(t.Context(), c, start, filepath.Join(t.TempDir(), "run"), run.Hooks{})
+			dir := filepath.Join(t.TempDir(), "run")
+			summary, err := run.Train(t.Context(), c, start, dir, run.Hooks{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if summary.Updates != 4 {
 				t.Errorf("%d updates", summary.Updates)
+			}
+			done, err := results.ReadRun(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range c.Replay.Sources {
+				gave := func(u results.Update) bool { return u.Other["source_"+s.Name].Float() > 0 }
+				if !slices.ContainsFunc(done.Updates, gave) {
+					t.Errorf("source %s never gave anything", s.Name)
+				}
 			}
 		})
 	}
@@ -64,6 +77,7 @@ func TestMethodsChooseThePromptsThatTheirPapersName(t *testing.T) {
 		want            map[rollout.Version]string // handed out at versions in turn, for a batch of 8
 	}{
 		{"prompt-replay", "0 1 3 4 6 8", map[rollout.Version]string{4: "", 5: "4 3 6"}},
+		{"exgrpo", "0 1 3 4 6 8", map[rollout.Version]string{1: "4 3 6 1"}},                     // of all that vary
 		{"vcrl", "0 1 2 4 7 8", map[rollout.Version]string{5: "4 2 1 7"}},                       // 4p(1-p): .44 .75 1 .44
 		{"srpo", "8 0 4", map[rollout.Version]string{19: "", 20: "0"}},                          // all wrong, later
 		{"bapo", "4 2 0 1", map[rollout.Version]string{5: "2 1"}},                               // the easier first
@@ -191,6 +205,79 @@ func TestTRLReplayFillsPlacesInProportionToAdvantageTimesDeviation(t *testing.T)
 	}
 }
 
+// Rollouts of a prompt beside or among its fresh ones, by hand: each step inserts groups of a prompt and its rewards,
+// whose log-probs are -1, -2, …, and draws a batch. Rollouts are a prompt and their number.
+func TestMethodsDrawTheOldRolloutsThatTheirPapersName(t *testing.T) {
+	type steps []struct{ groups, want, advantages string }
+	for name, c := range map[string]struct {
+		size  int
+		steps steps
+	}{
+		// The newest of equal rewards first. Fresh ones have mean 1/2 and deviation 1/2, replayed ones 1/4 and 0.433.
+		"repo": {8, steps{
+			{"a 0 1 0 0, b 0 0 0 0", "", ""},
+			{"", "", ""},
+			{"a 1 1 0 0", "a5 a6 a7 a8 a2 a4 a3 a1", "1 1 -1 -1 1.73 -0.58 -0.58 -0.58"},
+		}},
+		// Two successes join eight failures: mean 1/5, deviation 2/5.
+		"rlep": {10, steps{
+			{"a 1 0 0 0 0 0 0 1, b 0 0 0 0 0 0 0 0", "", ""},
+			{"", "", ""},
+			{"a 0 0 0 0 0 0 0 0", "a9 a10 a11 a12 a13 a14 a15 a16 a1+a8",
+				"-0.5 -0.5 -0.5 -0.5 -0.5 -0.5 -0.5 -0.5 2 2"},
+		}},
+		// A success takes a place in a group that failed, not in one that has a success, and there is none of b.
+		"arpo": {4, steps{
+			{"a 0 1 0 0", "a1 a2 a3 a4", "-0.58 1.73 -0.58 -0.58"},
+			{"a 0 0 0 0", "a6 a7 a8 a2", "-0.58 -0.58 -0.58 1.73"},
+			{"a 0 0 1 0", "a9 a10 a11 a12", "-0.58 -0.58 1.73 -0.58"},
+			{"b 0 0 0 0", "b1 b2 b3 b4", "0 0 0 0"},
+		}},
+		// The surest success of groups that vary, whatever the fresh ones are; advantages without the deviation.
+		"exgrpo": {4, steps{
+			{"a 0 1 0 1", "a1 a2 a3 a4", "-0.5 0.5 -0.5 0.5"},
+			{"a 0 0 1 0", "a6 a7 a8 a2", "-0.5 0.5 -0.5 0.5"},
+			{"a 1 1 1 1", "a10 a11 a12 a2", "0 0 0 0"},
+			{"a 0 0 0 0", "a14 a15 a16 a2", "-0.25 -0.25 -0.25 0.75"},
+			{"b 1 1 1 1", "b1 b2 b3 b4", "0 0 0 0"},
+			{"b 0 0 0 0", "b5 b6 b7 b8", "0 0 0 0"},
+		}},
+	} {
+		_, o := method(t, name).Schedule()
+		o.Capacity, o.Shards, o.MinSize = 1000, 1, 0
+		table, err := replay.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers := make(map[rollout.ID]string) // of the rollouts, within their prompt
+		count, next := make(map[string]int), rollout.ID(1)
+		for _, s := range c.steps {
+			for _, group := range strings.FieldsFunc(s.groups, func(r rune) bool { return r == ',' }) {
+				insertGroups(t, table, group)
+				words := strings.Fields(group)
+				for range words[1:] {
+					count[words[0]]++
+					numbers[next] = fmt.Sprint(words[0], count[words[0]])
+					next++
+				}
+			}
+			var drawn, advantages []string
+			for _, d := range sample(t, table, c.size).Draws {
+				drawn = append(drawn, numbers[d.ID])
+				advantages = append(advantages, strconv.FormatFloat(math.Round(100*float64(d.Advantage))/100, 'f', -1, 64))
+			}
+			got := strings.Join(drawn, " ")
+			if name == "rlep" { // its two come in any order
+				got = strings.NewReplacer("a1 a8", "a1+a8", "a8 a1", "a1+a8").Replace(got)
+			}
+			if s.want != "" && (got != s.want || strings.Join(advantages, " ") != s.advantages) {
+				t.Errorf("%s: after %s drew %s with advantages %s, want %s with %s", name, s.groups, got,
+					strings.Join(advantages, " "), s.want, s.advantages)
+			}
+		}
+	}
+}
+
 // insertGroups inserts groups of a prompt and its rewards, the rollouts with ever smaller log-probs.
 func insertGroups(t *testing.T, table *replay.Table, groups ...string) {
 	t.Helper()
@@ -250,8 +337,8 @@ func TestAMethodDecidesReplayAndTheLossAndNothingElse(t *testing.T) {
 
 func TestAMethodThatIsNoConfigurationIsRefusedWithWhatItNeeds(t *testing.T) {
 	for name, want := range map[string]string{
-		"repo": "repo (arXiv 2506.09340) is not a configuration yet: it needs draws, in a run, of the prompts that",
-		"ppo2": "ppo2: want one of a-3po, advantage-replay, asymre",
+		"pods": "pods (arXiv 2504.13818) is not a configuration yet: it needs a choice of a group's rollouts",
+		"ppo2": "ppo2: want one of a-3po, advantage-replay, a",
 	} {
 		if _, err := configs.MethodByName(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)

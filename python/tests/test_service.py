@@ -228,7 +228,8 @@ def test_a_batch_is_composed_of_named_sources(table: Create) -> None:
 @pytest.mark.parametrize("method", reprise.METHODS)
 def test_a_method_is_the_keys_that_are_not_given(table: Create, method: str) -> None:
     keys = reprise.METHODS[method].keys
-    made = table(method=method, capacity=keys.get("capacity", 960) * 2).info().definition
+    more = {"group_size": 4} if keys.get("unit") == "group" else {}
+    made = table(method=method, capacity=keys.get("capacity", 960) * 2, **more).info().definition
     assert made["capacity"] == keys.get("capacity", 960) * 2
     for name in keys.keys() - {"capacity", "sources", "prompts"}:
         assert made[name] == keys[name]

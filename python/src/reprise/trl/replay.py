@@ -56,6 +56,8 @@ class Replay:
         keys, trainer = self._method.keys, self._method.trainer
         if "prompts" in keys:
             raise Invalid(f"method: {self.method!r} chooses prompts, which is TRL's to do: want another")
+        if any(source.get("pool") == "fresh" for source in keys.get("sources", ())):
+            raise Invalid(f"method: {self.method!r} has the table take what is fresh, which `fresh` does here: want another")
         share = trainer.get("replay.fresh_share", 1 / (1 + trainer["replay.mix"]) if "replay.mix" in trainer else 0.5)
         for name, default in (("fresh", share), ("sampler", keys.get("sampler", "prioritized"))):
             if getattr(self, name) is None:
