@@ -109,8 +109,6 @@ func missing() []Method {
 			Source: "arXiv 2507.06892", Needs: "a schedule of updates and of the constraint"},
 		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
 			Source: "arXiv 2509.23232", Needs: prefixes},
-		{Name: "trinity", Title: "Trinity-RFT's queue: by version less uses, with a cooldown.", Source: "its code",
-			Needs: "a queue in the order of an expression"},
 		{Name: "windowed-fifo", Title: "Forge: a queue out of order within a window.", Source: "a report",
 			Needs: "such a sampler"},
 	}

@@ -21,6 +21,7 @@
 //     in a batch, even where two epochs meet;
 //   - unseen: those that were never drawn first, then as distinct;
 //   - least_used: those drawn least often first, without replacement within a batch;
+//   - ordered: by an expression, the largest first, without replacement within a batch, with a rest after each use;
 //   - prioritized: by a priority that fades with age, with replacement ([Options]): |advantage|, |reward|, |TD
 //     error|, a gradient's norm, recency, an expression or a function, with importance weights. Trainers report what
 //     they measured ([Table.Report]) or give priorities of their own ([Table.Update]).
@@ -35,9 +36,9 @@
 // (package formula). These draws count like any others.
 //
 // Draw.Probability is the probability of that unit given the earlier draws of the batch: one over the number of
-// drawable units, or the unit's share of their weights; 1 for queues, for fresh draws and for draws by prompt in an
-// order; without one, one over the number of the prompt's rollouts that are left. A source's draw has the unit's share
-// of the weights of what the source can still draw.
+// drawable units, or the unit's share of their weights; 1 for queues, fresh draws, sampler ordered and draws by prompt
+// in an order; without one, one over the number of the prompt's rollouts that are left. A source's draw has the unit's
+// share of the weights of what the source can still draw.
 //
 // # Shards
 //

@@ -121,12 +121,16 @@ func (s *shard) checkRequest(req request) error {
 	return nil
 }
 
-// losses says how many rollouts left the shard by a limit and what keeps the next ones, "" if none did.
+// losses says how many rollouts left the shard by a limit and what keeps the next ones, and what rests; "" if none did.
 func (s *shard) losses() string {
 	var lost []string
 	if n := s.counts.Evicted[byStaleness]; n > 0 {
 		lost = append(lost, fmt.Sprintf("%d left because they were older than max_staleness %d at version %d: insert "+
 			"rollouts of newer weights, or raise max_staleness", n, s.options.MaxStaleness, s.version))
+	}
+	if s.ordered != nil && s.options.Cooldown > 0 {
+		lost = append(lost, fmt.Sprintf("others rest for a cooldown of %d versions after a use, or are on lease: insert "+
+			"new rollouts, advance the version, or lower cooldown", s.options.Cooldown))
 	}
 	if n := s.counts.Evicted[byUses]; n > 0 {
 		lost = append(lost, fmt.Sprintf("%d left after max_uses %d: insert new rollouts, or raise max_uses", n,

@@ -279,6 +279,12 @@ func everyKind() (list []Options) {
 			list = append(list, o)
 		}
 	}
+	for _, o := range orderings() {
+		o.Capacity, o.MaxUses, o.PromptIndex = 16, 3, true
+		list = append(list, o)
+		o.Capacity, o.MaxUses, o.PromptIndex, o.Unit, o.GroupSize, o.MaxStaleness = 18, 0, false, UnitGroup, 3, 40
+		list = append(list, o)
+	}
 	for _, p := range prioritizations() {
 		list = append(list, withPriorities(p, Options{Capacity: 16, MaxUses: 3}),
 			withPriorities(p, Options{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxStaleness: 40}))

@@ -427,6 +427,27 @@ func (m *model) eligible(shard int) []*modelUnit {
 	return slices.DeleteFunc(m.present(shard), func(u *modelUnit) bool { return m.left(u) <= 0 })
 }
 
+// rested is what the sampler may draw: it does not rest after a use, nor is it on lease where uses are followed by
+// rest.
+func (m *model) rested(shard int) []*modelUnit {
+	return slices.DeleteFunc(m.eligible(shard), func(u *modelUnit) bool {
+		return m.o.Cooldown > 0 && (u.leased > 0 || u.lastUse != rollout.NoVersion &&
+			int(m.version-u.lastUse) < m.o.Cooldown)
+	})
+}
+
+// score is the mean of an expression over a unit, -Inf if it is not known.
+func (m *model) score(u *modelUnit, text string) float64 {
+	sum := 0.0
+	for _, it := range u.items {
+		sum += m.told(u, it, text)
+	}
+	if sum != sum {
+		return math.Inf(-1)
+	}
+	return sum / float64(len(u.items))
+}
+
 // fresh is what was never handed out as fresh, the oldest first.
 func (m *model) fresh(shard int) []*modelUnit {
 	return slices.DeleteFunc(m.eligible(shard), func(u *modelUnit) bool { return u.shown || m.o.Sampler.Consumes() })
@@ -444,7 +465,7 @@ func (m *model) fills(req rollout.Request) bool {
 		return false
 	}
 	if !m.o.Sampler.Replaces() {
-		return len(e)*each >= req.Size
+		return len(m.rested(req.Shard))*each >= req.Size
 	}
 	draws := 0
 	for _, u := range e {
@@ -456,6 +477,11 @@ func (m *model) fills(req rollout.Request) bool {
 // candidates is what the next draw of a batch may fall on, but the fresh ones, and with which probability.
 func (m *model) candidates(shard int, batch []*modelUnit) ([]*modelUnit, func(u *modelUnit) float64) {
 	c := m.drawable(shard, batch)
+	if m.o.Sampler == Ordered { // the first of those with the largest score, in order of age
+		c = []*modelUnit{slices.MaxFunc(c, func(a, b *modelUnit) int {
+			return cmp.Compare(m.score(a, m.o.Order), m.score(b, m.o.Order))
+		})}
+	}
 	if m.o.Sampler == Prioritized {
 		log := m.logProbabilities(c)
 		return c, func(u *modelUnit) float64 { return math.Exp(log[u]) }
@@ -464,7 +490,7 @@ func (m *model) candidates(shard int, batch []*modelUnit) ([]*modelUnit, func(u 
 }
 
 func (m *model) drawable(shard int, batch []*modelUnit) []*modelUnit {
-	e := m.eligible(shard)
+	e := m.rested(shard)
 	others := func(ok func(*modelUnit) bool) []*modelUnit {
 		return slices.DeleteFunc(slices.Clone(e), func(u *modelUnit) bool {
 			return slices.Contains(batch, u) || !ok(u)
@@ -1289,6 +1315,15 @@ func prioritizations() []Options {
 	return list
 }
 
+// orderings are option sets of sampler ordered.
+func orderings() []Options {
+	return []Options{
+		{Sampler: Ordered, Order: "version - 2 * uses", Cooldown: 2},
+		{Sampler: Ordered, Order: "reward + 1 / (1 + since_use)"},
+		{Sampler: Ordered, Order: "reward > 0.5 ? meta.none : tokens", Cooldown: 1},
+	}
+}
+
 // Whatever is done, the table does what the definitions say: invariants 1, 2, 3, 5, 7 and 11, and the probabilities of
 // 4.
 func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
@@ -1337,6 +1372,13 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 			if kind.Consumes() || kind == Prioritized {
 				o.PositiveShare, o.Sources = 0, nil
 			}
+			if kind == Ordered {
+				for _, p := range orderings() {
+					o.Order, o.Cooldown = p.Order, p.Cooldown
+					runTrials(t, o, 2)
+				}
+				continue
+			}
 			if kind != Prioritized {
 				runTrials(t, o, 3)
 				continue
@@ -1355,6 +1397,7 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 	if o.Sampler == Prioritized {
 		name += fmt.Sprintf("/%s,%s,%s", o.PriorityBase, o.Draws, o.Entry)
 	}
+	name += o.Order
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		steps := 250
@@ -1490,7 +1533,7 @@ func (tr *trial) checkShard(number int, s *shard) {
 	if held != s.present || bytes != s.bytes || s.index.n != s.present {
 		tr.t.Fatalf("shard %d holds %d, indexes %d, by definition %d", number, s.present, s.index.n, held)
 	}
-	if e := tr.model.eligible(number); s.sampler.size() != len(e) {
+	if e := tr.model.rested(number); s.sampler.size() != len(e) {
 		tr.t.Fatalf("shard %d can draw %d, by definition %d", number, s.sampler.size(), len(e))
 	}
 	if n := len(tr.model.fresh(number)); s.fresh.Waiting.Len != n {

@@ -48,6 +48,12 @@ type Options struct {
 	Sources []Source `json:"sources,omitempty"`
 	// what is drawn
 	Sampler Sampler `json:"sampler,omitempty" default:"distinct"`
+	// of sampler ordered: a number such as version - 2 * uses, the largest of which is drawn first, and the oldest among
+	// equals; what is not known comes last; of unit group, the mean over the group
+	Order string `json:"order,omitempty" default:"version" sampler:"ordered"`
+	// of sampler ordered: versions from a rollout's last use to the next one that the sampler draws; what is on lease
+	// waits too
+	Cooldown int `json:"cooldown,omitempty" default:"no rest" range:"[0, 2147483647]" sampler:"ordered"`
 	// keep an index of rollouts by prompt, for draws by prompt, in at most 16 bytes a rollout; not with unit group or a
 	// queue
 	PromptIndex bool `json:"prompt_index,omitempty" default:"off"`
@@ -150,12 +156,13 @@ const (
 	Epoch       Sampler = "epoch"
 	Unseen      Sampler = "unseen"
 	LeastUsed   Sampler = "least_used"
+	Ordered     Sampler = "ordered"
 	Prioritized Sampler = "prioritized"
 )
 
 // Samplers returns every sampler.
 func Samplers() []Sampler {
-	return []Sampler{LIFO, FIFO, Uniform, Distinct, Epoch, Unseen, LeastUsed, Prioritized}
+	return []Sampler{LIFO, FIFO, Uniform, Distinct, Epoch, Unseen, LeastUsed, Ordered, Prioritized}
 }
 
 // Values returns every sampler.
@@ -322,20 +329,23 @@ func (v *Versions) parse(text string) error {
 	return nil
 }
 
-// WithDefaults returns the options with every field that is not given set to its default. Fields of sampler prioritized
-// are filled in for that sampler alone, and entry_until for an entry at the maximum.
+// WithDefaults returns the options with every field that is not given set to its default. Fields of one sampler are
+// filled in for that sampler alone, and entry_until for an entry at the maximum.
 func (o Options) WithDefaults() Options {
 	given := o
 	option.Fill(&o)
 	if o.Priority != "" && given.PriorityBase == "" {
 		o.PriorityBase = BaseExpression
 	}
-	if o.Sampler != Prioritized {
-		before := given.priorities()
-		for i, f := range o.priorities() {
-			f.Value.Set(before[i].Value)
-		}
-	} else if o.Entry != EnterMax {
+	if o.Sampler == Ordered && o.Order == "" {
+		o.Order = "version"
+	}
+	before := given
+	before.Sampler = o.Sampler
+	for i, f := range before.ofOthers() {
+		o.ofOthers()[i].Value.Set(f.Value)
+	}
+	if o.Entry != EnterMax {
 		o.EntryUntil = given.EntryUntil
 	}
 	o.PositiveThreshold = clone(o.PositiveThreshold)
@@ -357,35 +367,38 @@ func clone[T any](p *T) *T {
 	return new(*p)
 }
 
-// priorities returns the fields that only sampler prioritized takes.
-func (o *Options) priorities() (list []option.Field) {
+// ofOthers returns the fields that only other samplers take.
+func (o *Options) ofOthers() (list []option.Field) {
 	for f := range option.Fields(reflect.ValueOf(o).Elem()) {
-		if ofPriorities(f) {
+		if only := onlyOf(f); only != "" && only != o.Sampler {
 			list = append(list, f)
 		}
 	}
 	return list
 }
 
-func ofPriorities(f option.Field) bool { return f.Tag.Get("sampler") == string(Prioritized) }
+// onlyOf returns the sampler that alone takes a field, "" if any does.
+func onlyOf(f option.Field) Sampler { return Sampler(f.Tag.Get("sampler")) }
 
-// WithoutPriorities returns the options without those of sampler prioritized.
-func (o Options) WithoutPriorities() Options {
-	for _, f := range o.priorities() {
+// WithoutOthers returns the options without those of other samplers.
+func (o Options) WithoutOthers() Options {
+	for _, f := range o.ofOthers() {
 		f.Value.SetZero()
 	}
-	o.PriorityFunction = nil
+	if o.Sampler != Prioritized {
+		o.PriorityFunction = nil
+	}
 	return o
 }
 
-// PriorityKeys returns the keys given that only sampler prioritized uses.
-func (o Options) PriorityKeys() (keys []string) {
-	for _, f := range o.priorities() {
+// OtherKeys returns the keys given that only another sampler uses, with that sampler.
+func (o Options) OtherKeys() (keys []string, of []Sampler) {
+	for _, f := range o.ofOthers() {
 		if !f.Value.IsZero() {
-			keys = append(keys, f.Key)
+			keys, of = append(keys, f.Key), append(of, onlyOf(f))
 		}
 	}
-	return keys
+	return keys, of
 }
 
 // Validate returns every problem at once, each an *[option.Error], joined; nil if there is none. What follows from a
@@ -395,7 +408,7 @@ func (o Options) Validate() error {
 	o = o.WithDefaults()
 	var problems option.Problems
 	problems.CheckFields(o, func(f option.Field) bool {
-		return ofPriorities(f) && (o.Sampler != Prioritized || f.Value.IsZero() ||
+		return onlyOf(f) != "" && (o.Sampler != onlyOf(f) || f.Value.IsZero() ||
 			f.Key == "priority_base" && o.PriorityFunction != nil)
 	})
 	check := problems.CheckWith
@@ -441,15 +454,25 @@ func (o Options) Validate() error {
 	check("unit", o.StepReturns == 0 || o.Unit == UnitStep, "step_returns", o.StepReturns, "0 with unit %s", o.Unit)
 	check("step_returns", o.StepDiscount == 1 || o.StepReturns != 0, "step_discount", o.StepDiscount,
 		"1 with step_returns 0, which discounts nothing")
-	if o.Sampler == Prioritized {
+	switch o.Sampler {
+	case Prioritized:
 		o.validatePriorities(&problems)
-		return problems.Err()
+	case Ordered:
+		checkNumber(&problems, "order", o.Order)
 	}
-	for _, f := range given.priorities() {
+	given.Sampler = o.Sampler
+	for _, f := range given.ofOthers() {
 		check("sampler", f.Value.IsZero(), f.Key, reflect.Indirect(f.Value),
-			"no value with sampler %s: only sampler prioritized uses it", o.Sampler)
+			"no value with sampler %s: only sampler %s uses it", o.Sampler, onlyOf(f))
 	}
 	return problems.Err()
+}
+
+// checkNumber refuses an expression that is no number of a rollout. "" is none.
+func checkNumber(problems *option.Problems, key, text string) {
+	if _, err := formula.Score(text); text != "" && err != nil {
+		problems.Check(false, key, text, "a number: %v", err)
+	}
 }
 
 // validatePriorities checks what sampler prioritized takes against the rest, defaults filled in.
@@ -461,10 +484,7 @@ func (o Options) validatePriorities(problems *option.Problems) {
 		"an expression with priority_base expression")
 	check("priority", o.PriorityBase == BaseExpression || o.Priority == "", "priority_base", o.PriorityBase,
 		"expression, or no value, with priority, which is in its place")
-	if o.Priority != "" {
-		_, err := formula.Score(o.Priority)
-		problems.Check(err == nil, "priority", o.Priority, "a number: %v", err)
-	}
+	checkNumber(problems, "priority", o.Priority)
 	check("", o.PriorityBase != BaseExpression || o.Entry == EnterOwn, "entry", o.Entry,
 		"own with priority, which is known of every rollout")
 	check("entry", o.EntryUntil == "" || o.Entry == EnterMax, "entry_until", o.EntryUntil, "no value with entry %s",
@@ -542,6 +562,9 @@ func sameIdentity(saved string, table Options) error {
 func (o Options) DrawRule() parted.Rule {
 	o = o.WithDefaults()
 	rule := parted.Rule{Unit: 1, ByTable: o.ImportanceNorm == ByTable, Alone: o.composed()}
+	if o.Sampler == Ordered {
+		rule.Alone = "order"
+	}
 	if o.DrawAdvantage != AdvantageStored {
 		rule.Alone = "draw_advantage"
 	}

@@ -52,6 +52,8 @@ func newSampler(o *Options, st *store) sampler {
 		return newPrioritized(o, st, unitsOf(o.Unit))
 	case LeastUsed:
 		return &leastUsed{}
+	case Ordered:
+		return new(ordered) // newShard makes it know the shard
 	case Uniform:
 		return &uniform{}
 	case Epoch:

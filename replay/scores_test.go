@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +68,81 @@ func TestPrioritiesByExpressionMatchNumbersWorkedByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(0)
+}
+
+// Of three groups of two, by version less two for each use, with a rest of two versions.
+func TestAnOrderedTableDrawsTheFirstThatDoNotRest(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 8, Sampler: Ordered, Order: "version - 2 * uses", Cooldown: 2})
+	draw := func(want ...rollout.ID) {
+		t.Helper()
+		b := mustSample(t, table, rollout.Request{Size: len(want)})
+		if got := drawnIDs(b); !slices.Equal(got, want) || b.Draws[0].Probability != 1 || b.Draws[0].Weight != 1 {
+			t.Errorf("at version %d it drew %v, want %v: %+v", table.Version(), got, want, b.Draws[0])
+		}
+	}
+	advance := func(v rollout.Version) {
+		t.Helper()
+		if err := table.Advance(ctx, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustInsert(t, table, group(0, 1, 0))
+	advance(1)
+	mustInsert(t, table, group(1, 1, 0))
+	draw(3, 4, 1) // scores 1, 1, 0, and the oldest among equals
+	_, err := table.Sample(ctx, rollout.Request{Size: 2})
+	if !errors.Is(err, rollout.ErrStarved) || !strings.Contains(err.Error(), "where 1 can be drawn (others rest for a "+
+		"cooldown of 2 versions after a use, or are on lease: insert new rollouts, advance the version, or lower") {
+		t.Errorf("with one that does not rest: %v", err)
+	}
+	advance(2)
+	mustInsert(t, table, group(2, 1, 0))
+	lease := mustLease(t, table, rollout.Request{Size: 1})
+	draw(6, 2) // 5 is on lease; 2 has score 0
+	if err := table.Release(ctx, lease.ID); err != nil {
+		t.Fatal(err)
+	}
+	draw(5)
+	advance(3) // used at 1, with 1 - 2, 1 - 2 and 0 - 2
+	draw(3, 4, 1)
+	advance(4) // used at 2
+	draw(5, 6, 2)
+}
+
+// BenchmarkOrdered compares draws in an order with plain ones.
+func BenchmarkOrdered(b *testing.B) {
+	for _, n := range []int{50_000, 1_000_000} {
+		var baseline float64
+		for _, c := range []struct {
+			name string
+			Options
+		}{
+			{"baseline=plain", Options{}},
+			{"version", Options{Sampler: Ordered, Order: "version - 2 * uses"}},
+			{"version,cooldown", Options{Sampler: Ordered, Order: "version - 2 * uses", Cooldown: 100}},
+			{"age,each=version", Options{Sampler: Ordered, Order: "-age - 2 * uses"}},
+		} {
+			c.Capacity = n
+			table := mustNew(b, c.Options)
+			for _, g := range groupsOf(n/benchGroup, 12, 4, rollout.Stream(1, "bench", 0)) {
+				mustInsert(b, table, g)
+			}
+			b.Run(fmt.Sprintf("rollouts=%d/%s", n, c.name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if c.Cooldown > 0 || strings.HasSuffix(c.name, "each=version") {
+						if err := table.Advance(ctx, table.Version()+1); err != nil {
+							b.Fatal(err)
+						}
+					}
+					mustSample(b, table, rollout.Request{Size: benchBatch})
+				}
+				if ns := perRollout(b, benchBatch, baseline); baseline == 0 {
+					baseline = ns
+				}
+			})
+		}
+	}
 }
 
 // BenchmarkPriorities compares priorities by expression with those of the keys. Each draw ends with an acknowledgement,

@@ -22,6 +22,7 @@ type shard struct {
 	remaining   int64 // draws that MaxUses still allows, over all present
 	sampler     sampler
 	prioritized *prioritized // the sampler, if it is prioritized
+	ordered     *ordered     // the sampler, if it is ordered
 	retention   *retention   // nil for a queue
 	ages        *ages        // nil if MaxStaleness is not bounded
 	index       index
@@ -88,6 +89,10 @@ func newShard(o Options, number int) *shard {
 	s.sampler = newSampler(&s.options, &s.store)
 	if s.prioritized, _ = s.sampler.(*prioritized); s.prioritized != nil && o.Priority != "" {
 		s.prioritized.expression = newScore(s, o.Priority)
+	}
+	if s.ordered, _ = s.sampler.(*ordered); s.ordered != nil {
+		*s.ordered = ordered{shard: s, score: newScore(s, o.Order), first: ranking{store: &s.store},
+			resting: ranking{store: &s.store}, known: true}
 	}
 	s.index = index{store: &s.store, shards: uint64(o.Shards)}
 	if o.indexesPrompts() {
@@ -275,6 +280,9 @@ func (s *shard) rewind(v rollout.Version) {
 	}
 	if s.prioritized != nil {
 		s.prioritized.computed = rollout.NoVersion
+	}
+	if s.ordered != nil {
+		s.ordered.known = false
 	}
 	for slot := range s.items {
 		if s.rollouts[slot] == nil {

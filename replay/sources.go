@@ -175,12 +175,8 @@ func (s Source) validate(p *option.Problems, o Options, i int) {
 			p.Check(err == nil, key, text, "a condition: %v", err)
 		}
 	}
-	for key, text := range map[string]string{"weight": s.Weight, "order": s.Order} {
-		if text != "" {
-			_, err := formula.Score(text)
-			p.Check(err == nil, key, text, "a number: %v", err)
-		}
-	}
+	checkNumber(p, "weight", s.Weight)
+	checkNumber(p, "order", s.Order)
 	check("pool", s.Pool != PoolFresh || i == 0 || o.Sources[i-1].Pool == PoolFresh, "pool", s.Pool,
 		"table or reserved behind a source that may draw what is fresh: put fresh sources first")
 	check("pool", s.Weight == "" || s.Pool == PoolTable, "weight", s.Weight, "none with pool %s", s.Pool)
@@ -479,8 +475,11 @@ func (s *shard) weighIn(first int32) {
 
 // weighUsed has the sources and priorities whose expressions read uses weigh the unit of a rollout that was used.
 func (s *shard) weighUsed(slot int32) {
-	if s.prioritized != nil {
+	switch {
+	case s.prioritized != nil:
 		s.prioritized.used(slot)
+	case s.ordered != nil:
+		s.ordered.place(s.units.first(&s.store, slot))
 	}
 	for _, p := range s.suppliers {
 		if p.members != nil && p.members.byUse {

@@ -94,6 +94,20 @@ func (m *model) told(u *modelUnit, it *modelItem, text string) float64 {
 			return 0
 		}
 		return 1 / (1 + float64(m.version-u.lastUse))
+	case "version":
+		return float64(it.r.Version())
+	case "version - 2 * uses":
+		return float64(it.r.Version()) - 2*float64(u.uses)
+	case "reward + 1 / (1 + since_use)":
+		if u.lastUse == rollout.NoVersion {
+			return float64(it.r.Reward)
+		}
+		return float64(it.r.Reward) + 1/(1+float64(m.version-u.lastUse))
+	case "reward > 0.5 ? meta.none : tokens":
+		if it.r.Reward > 0.5 {
+			return math.NaN()
+		}
+		return float64(len(it.r.Tokens))
 	case "version % 3 == 0 ? 0.5 : 0.2":
 		return 0.2 + 0.3*is(m.version%3 == 0)
 	case "0.5 - version / 40":
@@ -455,6 +469,7 @@ func TestADrawOverPartsIsRefusedWhereEachNeedsToKnowTheOthers(t *testing.T) {
 		"sources is set: draw from one part at a time": {Sources: []Source{{Name: "a", Share: "0.5"}}},
 		"positive_share is set: draw from one part":    {Retention: KeepPositive, PositiveFraction: 0.5, PositiveShare: 1},
 		"draw_advantage is set: draw from one part":    {DrawAdvantage: AdvantageRegrouped},
+		"order is set: draw from one part at a time":   {Sampler: Ordered},
 	} {
 		_, err := parted.Divide(rollout.Stream(1, "test", 0), mustNew(t, o).Options().DrawRule(),
 			[]parted.Totals{{Units: 3}, {Units: 3}}, 3, 0)

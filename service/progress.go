@@ -39,7 +39,7 @@ func checkProgress(w wire.Table) (p option.Problems) {
 	g := progress{Table: w, shards: w.Shards, share: w.Capacity / w.Shards, group: max(w.GroupSize, 1), least: 1,
 		uses: math.Inf(1)}
 	switch {
-	case w.Sampler.Consumes():
+	case w.Sampler.Consumes() || w.Cooldown > 0: // what rests counts as gone: its rest ends with a version
 		g.uses = 1
 	case w.MaxUses > 0:
 		g.uses = float64(w.MaxUses)
@@ -156,8 +156,11 @@ func (g *progress) checkEviction(p *option.Problems) {
 // checkRate requires that new rollouts allow the draws of the smallest update.
 func (g *progress) checkRate(p *option.Problems) {
 	each, why := g.uses, fmt.Sprintf("max_uses %d", g.MaxUses)
-	if g.Sampler.Consumes() {
+	switch {
+	case g.Sampler.Consumes():
 		why = fmt.Sprintf("sampler %s", g.Sampler)
+	case g.Cooldown > 0:
+		why = fmt.Sprintf("cooldown %d", g.Cooldown)
 	}
 	if l := g.Limiter; l != nil && l.SamplesPerInsert < each {
 		each, why = l.SamplesPerInsert, fmt.Sprintf("limiter.samples_per_insert %v", l.SamplesPerInsert)

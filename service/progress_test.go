@@ -128,7 +128,9 @@ func pick[T any](random *rand.Rand, list ...T) T { return list[random.IntN(len(l
 // anyDefinition returns a definition of which some get stuck.
 func anyDefinition(random *rand.Rand) wire.Table {
 	w := wire.Table{Name: "a"}
-	w.Sampler = pick(random, replay.Samplers()...)
+	if w.Sampler = pick(random, replay.Samplers()...); w.Sampler == replay.Ordered {
+		w.Cooldown = pick(random, 0, 1, 3, 50)
+	}
 	w.Shards = pick(random, 1, 1, 2)
 	w.GroupSize = pick(random, 0, 1, 2, 3, 4, 8)
 	share := max(w.GroupSize, 1) + random.IntN(16)
@@ -156,7 +158,8 @@ func anyDefinition(random *rand.Rand) wire.Table {
 // conservative reports whether a definition may be refused although it could go on: see [checkProgress].
 func conservative(w wire.Table, why string) bool {
 	ends := w.Sampler.Consumes() || w.MaxUses > 0
-	return w.Sampler.Consumes() && w.MaxStaleness > 0 && strings.Contains(why, "limiter.samples_per_insert") ||
+	return w.Cooldown > 0 ||
+		w.Sampler.Consumes() && w.MaxStaleness > 0 && strings.Contains(why, "limiter.samples_per_insert") ||
 		w.MaxUses > 0 && !w.Sampler.Consumes() && strings.Contains(why, "after ") ||
 		ends && w.MaxStaleness > 0 && strings.Contains(why, "max_staleness: ")
 }
@@ -208,6 +211,9 @@ func TestAttackDefinitionsThatDeadlockAreRefusedWithTheArithmetic(t *testing.T) 
 			Limiter: &wire.Limiter{SamplesPerInsert: 0.5, ErrorBuffer: 8}},
 		"gate.rollouts_per_update: 1: want at least 2: with limiter.samples_per_insert 0.5 each rollout is drawn 0.5": {
 			Limiter: &wire.Limiter{SamplesPerInsert: 0.5, ErrorBuffer: 8}, Gate: &wire.Gate{RolloutsPerUpdate: 1}},
+		"gate.rollouts_per_update: 0.5: want at least 1: with cooldown 3 each": {
+			Options: replay.Options{Sampler: replay.Ordered, Cooldown: 3},
+			Gate:    &wire.Gate{RolloutsPerUpdate: 0.5, MaxStaleness: 4}},
 		"gate.rollouts_per_update: 0.5: want at least 1: with sampler lifo": {
 			Options: replay.Options{Sampler: replay.LIFO}, Gate: &wire.Gate{RolloutsPerUpdate: 0.5, MaxStaleness: 4}},
 		"gate.max_staleness: 0: want (max_staleness + 1) x rollouts_per_update, now 10, to reach the 10 rollouts of " +

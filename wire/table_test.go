@@ -17,7 +17,7 @@ import (
 )
 
 // everyKey is a definition in which every key is given, at a value that is not its default, zero where zero is a value.
-// The tables together have every key: prioritized excludes positive_share and sources.
+// The tables together have every key, as some exclude others.
 func everyKey() []Table {
 	return []Table{prioritizedKeys(), {Name: "lab", Options: replay.Options{
 		Retention: replay.KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.25,
@@ -25,7 +25,8 @@ func everyKey() []Table {
 		{Name: "lab", Options: replay.Options{Sources: []replay.Source{
 			{Name: "new", Pool: replay.PoolFresh, Count: 2, Where: "reward > 0", Backfill: "old"},
 			{Name: "old", Share: "0.25", Weight: "0.5 ** age", PerPrompt: 1},
-		}}}, {Name: "lab", Options: replay.Options{Sampler: replay.Prioritized, Priority: "reward"}}}
+		}}}, {Name: "lab", Options: replay.Options{Sampler: replay.Prioritized, Priority: "reward"}},
+		{Name: "lab", Options: replay.Options{Sampler: replay.Ordered, Order: "reward", Cooldown: 2}}}
 }
 
 func prioritizedKeys() Table {

@@ -316,6 +316,37 @@ func promptsOf(b *rollout.Batch) string {
 	return strings.Join(list, " ")
 }
 
+// Trinity-RFT: a group that was used is worth two versions less, and rests for one.
+func TestTrinityDrawsTheNewestLessTheirUses(t *testing.T) {
+	o := method(t, "trinity").Replay.Options
+	o.Capacity, o.GroupSize = 64, 2
+	table, err := replay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	for v := range rollout.Version(7) { // a group and a batch of a group at each version, but none at 4 and 5
+		if err := table.Advance(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		if v < 4 || v > 5 {
+			r := rollout.New("p", []int32{1}, rollout.Completion{Tokens: []int32{2}, Logprobs: []float32{-1}, Version: v})
+			if _, err := table.Insert(t.Context(), rollout.Group{Rollouts: []*rollout.Rollout{r, r}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b, err := table.Sample(t.Context(), rollout.Request{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, int(b.Draws[0].Group))
+	}
+	// New ones as they come; then, of groups made at 0 to 3 and used once, that of 3, and that of 2, whose score is 0.
+	if want := []int{1, 2, 3, 4, 4, 3, 5}; !slices.Equal(got, want) {
+		t.Errorf("it draws groups %v, want %v", got, want)
+	}
+}
+
 func TestAMethodDecidesReplayAndTheLossAndNothingElse(t *testing.T) {
 	m, err := configs.MethodByName("cispo")
 	if err != nil {

@@ -101,10 +101,8 @@ func (c Config) replayOptions(vocab int) replay.Options {
 	if o.MinSize == 0 && o.Sampler.Replaces() && c.Pipeline.Mode != pipeline.Sync && o.CapacityBytes == 0 {
 		o.MinSize = c.Pipeline.Batch / max(o.Shards, 1)
 	}
-	if o.Sampler != replay.Prioritized {
-		return o.WithoutPriorities() // so that --set replay.sampler compares samplers with the rest as it is
-	}
-	if o.ImportanceAnneal == nil {
+	o = o.WithoutOthers() // so that --set replay.sampler compares samplers with the rest as it is
+	if o.Sampler == replay.Prioritized && o.ImportanceAnneal == nil {
 		o.ImportanceAnneal = new(c.budgetVersions())
 	}
 	return o
@@ -193,6 +191,12 @@ func (c Config) Sampling() string {
 		text += fmt.Sprintf("; %.0f%% of each batch fresh", 100*p.FreshShare)
 	}
 	text += updates
+	if o.Sampler == replay.Ordered {
+		text += "; the largest " + o.Order + " first"
+		if o.Cooldown > 0 {
+			text += fmt.Sprintf(", with %s between uses", words.Plural(o.Cooldown, "version"))
+		}
+	}
 	if o.Sampler != replay.Prioritized {
 		return text
 	}
@@ -387,11 +391,10 @@ func (c Config) BudgetShare(u results.Update) float64 {
 // Warnings returns what a valid configuration does that its user may not want.
 func (c Config) Warnings() []string {
 	var list []string
-	if o := c.Replay.Options; o.Sampler != replay.Prioritized {
-		for _, key := range o.PriorityKeys() {
-			list = append(list, fmt.Sprintf("replay.%s has no effect with replay.sampler %s: only prioritized uses it",
-				key, o.Sampler))
-		}
+	keys, of := c.Replay.OtherKeys()
+	for i, key := range keys {
+		list = append(list, fmt.Sprintf("replay.%s has no effect with replay.sampler %s: only %s uses it", key,
+			c.Replay.Sampler, of[i]))
 	}
 	if o := c.replayOptions(0).WithDefaults(); o.ImportanceNorm == replay.ByTable &&
 		o.PriorityBase != replay.BaseRecency && o.PriorityBase != replay.BaseGradNorm {

@@ -43,7 +43,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"prompt_index": "true", "unknown_logprobs": "true", "importance_anneal": "0", "importance_norm": "table",
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
 			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
-			"priority": "abs(advantage)",
+			"priority": "abs(advantage)", "order": "length", "cooldown": "5",
 		}[key]
 		if !ok {
 			t.Errorf("no value for %s in this test", key)
@@ -59,6 +59,9 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 		}
 		if key == "priority" {
 			set = []string{"replay.sampler=prioritized", "replay.priority=" + value}
+		}
+		if key == "order" || key == "cooldown" {
+			set = []string{"replay.sampler=ordered", "replay." + key + "=" + value}
 		}
 		if key == "sources" {
 			set = []string{"replay.sources=[{name: old, share: 0.5}]"}
@@ -194,6 +197,7 @@ func TestSamplingIsToldInWords(t *testing.T) {
 		"replay.fresh_share=0.25":                      "25% of each batch fresh",
 		"replay.sampler=lifo":                          "lifo queue: each rollout once",
 		"replay.priority=reward + length":              "priority (reward + length)^0.6, age decay 500",
+		"replay.sampler=ordered,replay.cooldown=3":     "from 4096; the largest version first, with 3 versions between uses",
 		"replay.unit=group":                            "by group",
 		"pipeline.batch_updates=3":                     "from 4096; 3 updates on each batch; priority",
 		"replay.sampler=fifo,pipeline.batch_updates=3": "each rollout once; 3 updates on each batch",

@@ -211,6 +211,18 @@ def test_priorities_are_an_expression(table: Create) -> None:
             table(sampler="prioritized", priority=priority)
 
 
+def test_a_table_in_an_order_draws_the_first_that_do_not_rest(table: Create) -> None:
+    t = table(capacity=16, sampler="ordered", order="reward - 2 * uses", cooldown=1)
+    t.insert({**rollouts(LENGTHS), "reward": [0.0, 3.0, 1.0, 2.0], "prompt_id": ["a"] * 4}, group_size=4)
+    assert t.sample(2).ids.tolist() == [2, 4]
+    with pytest.raises(reprise.Starved, match="where 2 can be drawn .others rest for a cooldown of 1 versions"):
+        t.sample(3, timeout=0)
+    t.advance(1)
+    assert t.sample(3).ids.tolist() == [2, 3, 1]  # scores 1, 1, 0, 0, and the oldest among equals
+    with pytest.raises(reprise.Invalid, match="order: rewrad: want a number"):
+        table(sampler="ordered", order="rewrad")
+
+
 def test_a_batch_is_composed_of_named_sources(table: Create) -> None:
     right = reprise.Source("right", share=0.5, where="reward == 1", per_prompt=1)
     young = {"name": "young", "share": "max(0.25 - version / 8, 0)", "where": "age < 1"}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made", covariant=True)
 
 Retention = Literal["fifo", "positive"]
-Sampler = Literal["lifo", "fifo", "uniform", "distinct", "epoch", "unseen", "least_used", "prioritized"]
+Sampler = Literal["lifo", "fifo", "uniform", "distinct", "epoch", "unseen", "least_used", "ordered", "prioritized"]
 Unit = Literal["rollout", "step", "group"]
 Base = Literal["advantage", "reward", "td_error", "gradient_norm", "recency", "expression"]
 Decay = Literal["before_exponent", "after_exponent"]
@@ -150,6 +150,8 @@ class Definition(Options):
     max_uses: int | None = None
     sources: Sequence[Source] | None = None
     sampler: Sampler | None = None
+    order: str | None = None
+    cooldown: int | None = None
     prompt_index: bool | None = None
     min_size: int | None = None
     unit: Unit | None = None
@@ -208,7 +210,13 @@ class Keys(TypedDict, total=False):
     sources: Sequence[Source]
     """Parts of each batch, drawn one after another before the sampler draws the rest."""
     sampler: Sampler
-    """What is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized [distinct]."""
+    """What is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used, ordered or prioritized [distinct]."""
+    order: str
+    """Of sampler ordered: a number such as version - 2 * uses, the largest of which is drawn first, and the oldest
+    among equals; what is not known comes last; of unit group, the mean over the group [version]."""
+    cooldown: int
+    """Of sampler ordered: versions from a rollout's last use to the next one that the sampler draws; what is on lease
+    waits too [no rest]."""
     prompt_index: bool
     """Keep an index of rollouts by prompt, for draws by prompt, in at most 16 bytes a rollout; not with unit group or a
     queue [off]."""
@@ -322,8 +330,12 @@ class Creator(Generic[Made]):
             max_staleness: evict rollouts older than this many versions [no limit]
             max_uses: evict a rollout after this many uses; a queue always gives each once [no limit]
             sources: parts of each batch, drawn one after another before the sampler draws the rest
-            sampler: what is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized
+            sampler: what is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used, ordered or prioritized
                 [distinct]
+            order: of sampler ordered: a number such as version - 2 * uses, the largest of which is drawn first, and
+                the oldest among equals; what is not known comes last; of unit group, the mean over the group [version]
+            cooldown: of sampler ordered: versions from a rollout's last use to the next one that the sampler draws;
+                what is on lease waits too [no rest]
             prompt_index: keep an index of rollouts by prompt, for draws by prompt, in at most 16 bytes a rollout;
                 not with unit group or a queue [off]
             min_size: rollouts a shard must hold before it is sampled [what the batch needs; 1 with replacement]

@@ -203,6 +203,19 @@ METHODS: Mapping[str, Method] = {
         },
         trainer={"learner.objective": "trajectory_balance", "learner.beta": 0.012},
     ),
+    "trinity": Method(
+        title="Trinity-RFT’s priority queue: the newest groups first, less for each use, with a rest after it.",
+        source="Trinity-RFT’s code, buffer/storage/queue.py",
+        keys={
+            "sampler": "ordered",
+            "order": "version - 2 * uses",
+            "cooldown": 1,
+            "unit": "group",
+            "max_uses": 3,
+            "capacity": 960,
+        },
+        trainer={},
+    ),
     "trl-replay": Method(
         title="TRL's GRPO with a replay buffer: kept groups in the place of those without variance.",
         source="TRL’s grpo_with_replay_buffer",

@@ -219,7 +219,7 @@ def _check(definition: Mapping[str, Any], unit: int, size: int, fresh: int) -> N
     """Refuse requests that can never be divided."""
     if size % unit or fresh % unit:
         raise errors.Invalid(f"size: {size} with {fresh} fresh: want whole groups of group_size {unit}")
-    for key in ("positive_share", "sources", "draw_advantage"):
+    for key in ("positive_share", "sources", "draw_advantage", "order"):
         if definition.get(key) not in (None, 0, "stored"):
             raise errors.Invalid(
                 f"{key}: {definition[key]}: want none for draws over several parts, or draws from one part at a time "
