@@ -154,6 +154,15 @@ func modes() map[string][]string {
 			"pipeline.batch_updates=4", "replay.sampler=lifo", "replay.capacity=0"},
 		"rloo":    {"learner.objective=rloo", "learner.dual_clip=2"},
 		"dr_grpo": {"learner.objective=dr_grpo", "pipeline.weight_sync=token", "pipeline.chunk=2"},
+		"fresh by version": {"task.random_rewards=0.5", "replay.sampler=distinct", "pipeline.batch_updates=2",
+			"replay.sources=[{name: new, pool: fresh, share: 0.75 - version / 40, where: group_std > 0, wait: true, " +
+				"backfill: kept}, {name: kept, where: age > 0, weight: 1 / (1 + uses)}]"},
+		"old rollouts of prompts": {"task.random_rewards=0.5", "replay.sampler=unseen", "replay.max_uses=5",
+			"prompts.fraction=0.5", "prompts.cooldown=1", "prompts.band=0.5", "replay.draw_advantage=split",
+			"learner.mask_zero_variance=true",
+			"replay.sources=[{name: new, pool: fresh, share: 0.5, wait: true}, {name: swap, pool: prompts, per_prompt: 1, " +
+				"where: reward > 0, order: mean_logprob, fresh_where: group_std > 0, replace: true}, " +
+				"{name: old, pool: prompts, share: 0.25, per_prompt: 2}]"},
 		"batch advantages": {"learner.advantage=batch", "learner.ratio=sequence", "learner.normalisation=token",
 			"generate.top_p=0.9"},
 	}
