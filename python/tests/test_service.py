@@ -237,6 +237,21 @@ def test_a_batch_is_composed_of_named_sources(table: Create) -> None:
     assert t.info().definition["sources"][0] == {**right.asdict(), "share": "0.5", "pool": "table"}
 
 
+def test_old_rollouts_of_a_prompt_take_places_among_its_fresh_ones(table: Create) -> None:
+    fresh = reprise.Source("fresh", pool="fresh", share=1, wait=True)
+    right = reprise.Source("right", pool="prompts", where="reward == 1", order="length", per_prompt=1,
+                           fresh_where="group_mean == 0", replace=True)  # fmt: skip
+    t = table(capacity=64, sources=[fresh, right], draw_advantage="split", advantage="no_std")
+    for rewards in ([0.0, 1.0, 0.0, 1.0], [0.0] * 4):
+        t.insert({**rollouts(LENGTHS), "reward": rewards, "prompt_id": ["a"] * 4}, group_size=4)
+    assert t.sample(4).info.source_counts == (4, 0)
+    batch = t.sample(4)
+    assert batch.ids.tolist() == [6, 7, 8, 2] and batch.info.source_counts == (3, 1)  # the longer of 2 and 4
+    assert batch.column("advantage").tolist() == [0.0] * 4  # apart
+    with pytest.raises(reprise.Starved, match="source fresh"):
+        t.sample(4, timeout=0)
+
+
 @pytest.mark.parametrize("method", reprise.METHODS)
 def test_a_method_is_the_keys_that_are_not_given(table: Create, method: str) -> None:
     keys = reprise.METHODS[method].keys
