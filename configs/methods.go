@@ -87,7 +87,6 @@ func MethodByName(name string) (Method, error) {
 // missing are methods that are no configurations yet.
 func missing() []Method {
 	const (
-		experts    = "rollouts without log-probs"
 		unfinished = "rollouts that are parked and resumed"
 		prefixes   = "prefixes of rollouts as prompts"
 		entry      = "a choice of a group's rollouts as it is inserted"
@@ -95,12 +94,8 @@ func missing() []Method {
 	return []Method{
 		{Name: "april", Title: "APRIL, Kimi k1.5: more is generated than needed, and the unfinished is resumed.",
 			Source: "arXiv 2509.18521, 2501.12599", Needs: unfinished},
-		{Name: "chord", Title: "CHORD: supervised learning beside reinforcement, with a weight that fades.",
-			Source: "arXiv 2508.11408", Needs: experts},
 		{Name: "dots", Title: "DOTS with replay: prompts by predicted difficulty.", Source: "arXiv 2506.05316",
 			Needs: "a predictor of difficulty; the score takes one that is reported"},
-		{Name: "luffy", Title: "LUFFY: expert traces in the group, with a shaped ratio.", Source: "arXiv 2504.14945",
-			Needs: experts},
 		{Name: "pods", Title: "PODS: trains on the subset of a group with the largest variance.",
 			Source: "arXiv 2504.13818", Needs: entry},
 		{Name: "pope", Title: "RRL, PrefixRL, POPE: start from earlier states or prefixes.",

@@ -21,6 +21,7 @@ type golden struct {
 	Options        options            `json:"options"`
 	Tokens         map[string]matrix  `json:"tokens"`   // inputs per token
 	Rollouts       map[string]vector  `json:"rollouts"` // inputs per rollout
+	Expert         vector             `json:"expert"`   // of each rollout: 1 if its log-probs are not known
 	NumRollouts    float64            `json:"num_rollouts"`
 	NumTokens      float64            `json:"num_tokens"`
 	SecondMoment   float64            `json:"second_moment"`
@@ -53,6 +54,8 @@ type options struct {
 	ValueClip      float64       `json:"value_clip,omitempty"`
 	Shift          *float64      `json:"shift,omitempty"`
 	Beta           float64       `json:"beta,omitempty"`
+	Experts        ExpertTerm    `json:"experts,omitempty"`
+	ExpertGamma    float64       `json:"expert_gamma,omitempty"`
 	Proximal       Proximal      `json:"proximal,omitempty"`
 	Correction     []Correction  `json:"correction,omitempty"`
 }
@@ -62,7 +65,8 @@ func optionsOf(o Objective) options {
 	case GRPO:
 		return options{Objective: o.Name(), Ratio: o.Ratio, Normalisation: o.Normalisation,
 			ConstantLength: o.ConstantLength, ClipLow: o.ClipLow, ClipHigh: o.ClipHigh, DualClip: o.DualClip,
-			Proximal: o.Corrections.Proximal, Correction: o.Corrections.Steps}
+			Proximal: o.Corrections.Proximal, Correction: o.Corrections.Steps, Experts: o.Experts.Term,
+			ExpertGamma: o.Experts.Gamma}
 	case OffPolicyGRPO:
 		return options{Objective: o.Name(), Normalisation: o.Normalisation, ConstantLength: o.ConstantLength,
 			Clip: o.Clip, RPrime: o.RPrime, KLCoef: o.KLCoef, KLWeighted: o.KLWeighted,
@@ -102,6 +106,11 @@ func goldenObjectives() (list []Objective) {
 				OffPolicyGRPO{Corrections: c})
 		}
 	}
+	for _, term := range []ExpertTerm{ExpertSFT, ExpertPhi, ExpertShaped} {
+		list = append(list, GRPO{Experts: Experts{Term: term}}, GRPO{Method: CISPO, Experts: Experts{Term: term},
+			Corrections: correctionsOf()["together"]})
+	}
+	list = append(list, GRPO{Experts: Experts{Term: ExpertShaped, Gamma: 0.5}, Normalisation: PerToken})
 	return append(list, OAPL{}, OAPL{Beta: 0.5}, TrajectoryBalance{}, TrajectoryBalance{Beta: 0.5})
 }
 
@@ -132,6 +141,7 @@ func refusedObjectives() (list []refused) {
 		OffPolicyGRPO{Clip: -1, RPrime: "two", KLCoef: -0.5, KLWeighted: true}, OffPolicyGRPO{KLWeighted: true},
 		OffPolicyGRPO{Corrections: Corrections{Proximal: ProximalRecompute}},
 		PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: -0.25}, OAPL{Beta: -1},
+		GRPO{Experts: Experts{Term: "bc"}}, GRPO{Experts: Experts{Term: ExpertSFT, Gamma: 0.5}},
 		GRPO{Corrections: Corrections{Proximal: "then", Steps: []Correction{{Kind: "tis"}}}},
 		step(Correction{Kind: Truncate}), step(Correction{Kind: MaskRatio}, Correction{Kind: MaskRatio}),
 		step(Correction{Kind: MaskRatio, Low: 1.25, High: 0.5, Limit: 3}),
@@ -201,12 +211,21 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 		}
 	}
 	g.Rollouts["groups"] = groups
+	// With a term for them, or log-probs for metrics only, every other rollout is an expert's.
+	expert := make(vector, len(v.mask))
+	for b := range expert {
+		if TakesExperts(o) {
+			expert[b] = float64(b % 2)
+		}
+	}
+	g.Expert = expert
+	g.SecondMoment = v.secondMoment(cmp.Or(o.Needs().SecondMoment, 0.04), func(b int) bool { return expert[b] == 0 })
 	critic := o.Needs().Critic
 	exec := MustNewExec(newBackend(t), func(in []*Node) []*Node {
 		out := o.Loss(Inputs{Logprobs: in[0], Behaviour: in[1], Anchor: in[2], Advantage: in[3], Mask: in[4],
 			Entropy: in[5], Values: in[6], OldValues: in[7], Returns: in[8], Reference: in[9], Weight: in[10],
 			Reward: in[11], GroupMean: in[12], Rollouts: in[13], Tokens: in[14], SecondMoment: in[15], Staleness: in[16],
-			LogZ: in[17]})
+			LogZ: in[17], Expert: in[18]})
 		by := []*Node{in[0]}
 		if critic {
 			by = append(by, in[6])
@@ -216,7 +235,7 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 	x, y := g.Tokens, g.Rollouts
 	out, err := exec.Call(x["logprobs"], x["behaviour"], x["anchor"], x["advantages"], x["mask"], x["entropy"],
 		x["values"], x["old_values"], x["returns"], x["reference"], y["weights"], y["rewards"], y["group_means"],
-		g.NumRollouts, g.NumTokens, g.SecondMoment, x["staleness"], logZ)
+		g.NumRollouts, g.NumTokens, g.SecondMoment, x["staleness"], logZ, expert)
 	if err != nil {
 		t.Fatalf("batch %d: %v", seed, err)
 	}
@@ -235,7 +254,7 @@ func newGolden(t *testing.T, o Objective, seed uint64) golden {
 
 // The batches must be finite, or they could not be written, and each correction must do something in some of them.
 func TestGoldenBatchesReachEveryCorrection(t *testing.T) {
-	const batches = 250
+	const batches = 400
 	objectives := goldenObjectives()
 	if len(objectives) > batches {
 		t.Fatalf("%d objectives: want at most %d, one for each batch", len(objectives), batches)

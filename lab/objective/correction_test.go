@@ -53,16 +53,21 @@ func randomRatios(rng *rand.Rand, limit float64) ratios {
 	for range rows {
 		v.weight = append(v.weight, 0.5+rng.Float64())
 	}
+	v.moment = v.secondMoment(limit, func(int) bool { return true })
+	return v
+}
+
+// secondMoment is that of the rows that count.
+func (v ratios) secondMoment(limit float64, counts func(row int) bool) float64 {
 	var tokens []Moment
-	for b := range rows {
-		for t := range width {
-			if m, a := v.logp[b][t]-v.behaviour[b][t], v.advantage[b][t]; v.mask[b][t] != 0 {
+	for b := range v.logp {
+		for t := range v.logp[b] {
+			if m, a := v.logp[b][t]-v.behaviour[b][t], v.advantage[b][t]; v.mask[b][t] != 0 && counts(b) {
 				tokens = append(tokens, Moment{m, a})
 			}
 		}
 	}
-	v.moment = SecondMoment(tokens, limit)
-	return v
+	return SecondMoment(tokens, limit)
 }
 
 // loss is METHODS sections 5 and 8 as loops: the loss, its gradient by the log-probs, and the share of tokens that each

@@ -37,6 +37,7 @@ type GRPO struct {
 	ConstantLength int           // tokens, >= 1; for PerConstant only
 	DualClip       float64       // above 1; 0: off
 	Corrections    Corrections
+	Experts        Experts
 }
 
 // Ratio says what an importance ratio pi/b is taken over.
@@ -96,6 +97,7 @@ func (o GRPO) Validate() error {
 		o.DualClip, "a finite number above 1, or 0 for none")
 	o.Normalisation.check(&p, o.ConstantLength)
 	p.Add(o.Corrections.Validate())
+	o.Experts.check(&p)
 	return p.Err()
 }
 
@@ -125,7 +127,8 @@ func (o GRPO) loss(s shard) (loss *Node, d diagnostics) {
 		dual := LogicalAnd(LessThan(advantage, ZerosLike(advantage)), LessThan(terms, least))
 		terms, clipped = Where(dual, least, terms), LogicalOr(clipped, dual)
 	}
-	loss = Neg(o.Normalisation.reduce(s, s.masked(c.of(terms)), o.ConstantLength))
+	terms, clipped = o.Experts.replace(s, c.of(terms), clipped)
+	loss = Neg(o.Normalisation.reduce(s, s.masked(terms), o.ConstantLength))
 	return loss, diagnostics{clipped: clipped, corrected: c.touched}
 }
 

@@ -64,6 +64,9 @@ type Inputs struct {
 	Advantage *Node // [B, T] of each token; GRPO, OffPolicyGRPO, PPO, OAPL
 	Weight    *Node // [B] replay weight, multiplies the rollout's terms; nil: 1
 	Keep      *Node // [B] 0 if the row is padding or masked out; nil: all rows are kept
+	// [B] not 0 if the rollout has no log-probs: Behaviour is not read, and its ratios count as 1 in metrics; nil: all
+	// have. See [TakesExperts]
+	Expert    *Node
 	Reward    *Node // [B] AsymRE, TrajectoryBalance
 	GroupMean *Node // [B] V, the group's mean reward at insertion; AsymRE
 
@@ -152,6 +155,7 @@ type shard struct {
 	length *Node // [B] tokens that count
 	weight *Node // [B] 0 for rows that are not kept
 	logp   *Node // [B, T] 0 where the token does not count
+	expert *Node // [B, T] bool: the rollout has no log-probs; nil: all have
 }
 
 // newShard checks the options and inputs of an objective; required names the optional inputs that it reads.
@@ -159,7 +163,14 @@ func newShard(in Inputs, o Objective, required ...string) shard {
 	if err := errors.Join(o.Validate(), in.check(required)); err != nil {
 		panic(fmt.Errorf("objective %s: %w", o.Name(), err))
 	}
-	s := shard{in: in, counts: NotEqual(in.Mask, ZerosLike(in.Mask))}
+	var expert *Node
+	if in.Expert != nil {
+		expert = BroadcastToShape(ExpandAxes(NotEqual(in.Expert, ZerosLike(in.Expert)), -1), in.Logprobs.Shape())
+		if in.Behaviour != nil {
+			in.Behaviour = Where(expert, StopGradient(in.Logprobs), in.Behaviour)
+		}
+	}
+	s := shard{in: in, expert: expert, counts: NotEqual(in.Mask, ZerosLike(in.Mask))}
 	if in.Keep != nil {
 		kept := ExpandAxes(NotEqual(in.Keep, ZerosLike(in.Keep)), -1) // [B, 1]
 		s.counts = LogicalAnd(s.counts, BroadcastToShape(kept, s.counts.Shape()))
@@ -189,7 +200,7 @@ func (in Inputs) check(required []string) error {
 	}{
 		{"Behaviour", in.Behaviour, 2}, {"Entropy", in.Entropy, 2}, {"Mask", in.Mask, 2}, {"Advantage", in.Advantage,
 			2},
-		{"Weight", in.Weight, 1}, {"Keep", in.Keep, 1}, {"Reward", in.Reward, 1}, {"GroupMean", in.GroupMean, 1},
+		{"Weight", in.Weight, 1}, {"Keep", in.Keep, 1}, {"Expert", in.Expert, 1}, {"Reward", in.Reward, 1}, {"GroupMean", in.GroupMean, 1},
 		{"Reference", in.Reference, 2}, {"Anchor", in.Anchor, 2},
 		{"Staleness", in.Staleness, 2}, {"Values", in.Values, 2},
 		{"OldValues", in.OldValues, 2}, {"Returns", in.Returns, 2},

@@ -43,6 +43,8 @@ func (o PPO) Validate() error {
 	o = o.WithDefaults()
 	var p option.Problems
 	p.Add(o.Surrogate.Validate())
+	p.Check(o.Surrogate.Experts.Term == "", "experts", o.Surrogate.Experts.Term, "none with objective ppo, whose critic "+
+		"takes the rollouts of the policy only")
 	p.Check(o.ValueCoef > 0 && finite(o.ValueCoef), "value_coef",
 		o.ValueCoef, "a finite number above 0, or 0 for the default 0.1")
 	p.Check(o.ValueClip > 0 && finite(o.ValueClip), "value_clip",

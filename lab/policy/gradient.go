@@ -69,6 +69,9 @@ func (l *Learner) passArgs(p *pass) []any {
 	args := append(p.args(), p.perToken(p.mask), p.perToken(p.behaviour), p.perToken(p.advantage),
 		p.perRow(p.weight), p.perRow(p.keep), p.perRow(p.reward), p.perRow(p.groupMean),
 		tensors.FromScalar(p.rollouts), tensors.FromScalar(p.policyTokens))
+	if objective.TakesExperts(l.options.Objective) {
+		args = append(args, p.perRow(p.expert))
+	}
 	needs := l.options.passNeeds()
 	if needs.Reference {
 		args = append(args, p.perToken(p.reference))
@@ -111,6 +114,9 @@ func (l *Learner) gradientGraph(in []*Node) []*Node {
 		Mask: next(), Behaviour: next(), Advantage: next(), Weight: next(), Keep: next(), Reward: next(),
 		GroupMean: next(),
 		Rollouts:  next(), Tokens: next(),
+	}
+	if objective.TakesExperts(l.options.Objective) {
+		inputs.Expert = next()
 	}
 	needs := l.options.passNeeds()
 	if needs.Reference {

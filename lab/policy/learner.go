@@ -95,6 +95,8 @@ type StepResult struct {
 //
 // and, if the options ask for them,
 //
+//	experts           Experts: share of draws without log-probs
+//	expert_weight     ExpertWeight: mu
 //	filtered          MaxLogRatio: share of draws that it took out of the loss
 //	td_error          kind Critic: mean over the tokens that count of the critic's absolute one-step errors
 //	kl_reference      KLPenalty: KL(pi || pi_ref) as mean over the tokens that count of k3, like the objective's metric
@@ -117,7 +119,7 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (StepResul
 	if err != nil { // nothing has been donated: the learner is as it was
 		return StepResult{}, fmt.Errorf("step %d: %w", l.step+1, err)
 	}
-	anchor, swaps := l.anchorOrNewest(), l.swaps // apply changes both, and counts the step
+	anchor, swaps, mu := l.anchorOrNewest(), l.swaps, l.expertWeight() // apply changes all, and counts the step
 	norm, err := l.apply(gradients)
 	if err != nil {
 		return StepResult{}, err
@@ -132,6 +134,9 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (StepResul
 	r.Metrics["grad_norm"] = norm
 	measureBatches(r.Metrics, batches)
 	l.measurePasses(r.Metrics, shards, batches)
+	if l.options.ExpertWeight != nil {
+		r.Metrics["expert_weight"] = mu
+	}
 	if l.options.Reference.Every > 0 && l.reference != nil {
 		r.Metrics["reference_swaps"] = float64(swaps)
 	}

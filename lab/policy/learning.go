@@ -8,6 +8,7 @@ import (
 
 	"github.com/reprise-rl/reprise/advantage"
 	"github.com/reprise-rl/reprise/lab/objective"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
 
@@ -65,6 +66,10 @@ type Learning struct {
 	// the policy produced (k1). All tokens that count in the step are normalised together. 0: no penalty, and no
 	// reference.
 	KLPenalty float64
+	// ExpertWeight is mu, the weight of the mean over rollouts without log-probs, at each version of the weights before
+	// a step; the mean over the others has 1 - mu. What is out of [0, 1] counts as its end. It is exact where the
+	// objective is a mean over rollouts. Only with an objective that has Experts. nil: all rollouts weigh alike.
+	ExpertWeight func(v rollout.Version) float64
 	// BoundEvery is the number of steps after which [OG]'s improvement lower bound is measured, see [Learner.Step]. It
 	// costs two forward passes over the batch, or one if pi_k is known already. 0: never.
 	BoundEvery int
@@ -99,6 +104,10 @@ func (o Learning) Validate() error {
 	p.Check(o.BoundEvery >= 0, "bound_every", o.BoundEvery, "a number of steps, or 0 for never")
 	p.Check(finite(o.MaxLogRatio) && o.MaxLogRatio >= 0, "max_log_ratio",
 		o.MaxLogRatio, "a number of nats above 0, or 0 for none")
+	g, _ := o.Objective.(objective.GRPO)
+	p.Check(o.ExpertWeight == nil || g.Experts.Term != "", "expert_weight", "given", "none, or experts")
+	p.Check(o.ExpertWeight == nil || g.Normalisation != objective.PerToken, "expert_weight", "given",
+		"none with normalisation %s: it weighs means over rollouts", objective.PerToken)
 	r := o.Reference
 	p.Check(r.Every >= 0, "reference_every", r.Every, "a number of steps, or 0 for never")
 	p.Check(r.Swaps >= 0, "reference_swaps", r.Swaps, "1 or more, or 0 for no limit")

@@ -44,7 +44,7 @@ func measureBatches(metrics map[string]float64, batches []*rollout.Batch) {
 
 // measurePasses adds the metrics of what prepare computed.
 func (l *Learner) measurePasses(metrics map[string]float64, shards [][]pass, batches []*rollout.Batch) {
-	var draws, dropped, tokens, tdError, kl float64
+	var draws, dropped, tokens, tdError, kl, experts float64
 	for _, b := range batches {
 		draws += float64(len(b.Draws))
 	}
@@ -53,6 +53,7 @@ func (l *Learner) measurePasses(metrics map[string]float64, shards [][]pass, bat
 			if p.isFiltered(i) {
 				dropped++
 			}
+			experts += float64(p.expert[i])
 			if p.keep[i] == 0 {
 				continue
 			}
@@ -68,6 +69,9 @@ func (l *Learner) measurePasses(metrics map[string]float64, shards [][]pass, bat
 	}
 	if l.options.MaxLogRatio > 0 {
 		metrics["filtered"] = dropped / draws
+	}
+	if g, ok := l.options.Objective.(objective.GRPO); ok && g.Experts.Term != "" {
+		metrics["experts"] = experts / draws
 	}
 	if tokens == 0 {
 		return
@@ -129,7 +133,7 @@ func (l *Learner) noFeedback(d rollout.Draw) rollout.Feedback {
 //	bound_tv_start   TV(pi_k, b) likewise
 //	bound_scale      s, the largest reward of the batch minus the smallest: bound and gain are in units of it
 //
-// The means are over the draws whose group's rewards differ, by their importance weights. Rewards are scaled to [0, 1],
+// The means are over the draws with log-probs whose group's rewards differ, by their importance weights. Rewards are scaled to [0, 1],
 // (r - smallest)/s. A = (r - mean)/sigma with the group's scaled mean and sigma = sqrt(var + advantage.Epsilon), at
 // most 1. Rho is the ratio of whole rollouts, exp(sum log pi - log b), because the theorem's distance is between
 // distributions of whole answers; it is clamped to [e^-20, e^20]. Without such a draw, or with one reward for all,
@@ -152,7 +156,7 @@ func (l *Learner) measureBound(
 			return err
 		}
 		for i, d := range p.draws {
-			if d.GroupStd <= 0 {
+			if d.GroupStd <= 0 || p.expert[i] != 0 {
 				continue
 			}
 			std := float64(d.GroupStd) / scale

@@ -21,6 +21,7 @@ type pass struct {
 	at                         []int          // of each, its place in the trainer's batch
 	mask, behaviour, advantage []float32      // [rows, length]
 	weight, keep               []float32      // [rows]
+	expert                     []float32      // [rows] 1 if the rollout has no log-probs
 	reward, groupMean          []float32      // [rows]
 	rollouts, policyTokens     float32        // denominators of the whole step, over all trainers
 	secondMoment               float32        // of the whole step, see objective.SecondMoment
@@ -42,7 +43,7 @@ func (m *Model) newPass(rows, length int) pass {
 	for _, s := range []*[]float32{&p.mask, &p.behaviour, &p.advantage} {
 		*s = make([]float32, rows*length)
 	}
-	for _, s := range []*[]float32{&p.weight, &p.keep, &p.reward, &p.groupMean} {
+	for _, s := range []*[]float32{&p.weight, &p.keep, &p.expert, &p.reward, &p.groupMean} {
 		*s = make([]float32, rows)
 	}
 	return p
@@ -135,6 +136,7 @@ func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pa
 	l.setDenominators(shards, batches)
 	l.setSecondMoment(shards)
 	l.setLogZ(shards)
+	l.weighExperts(shards)
 	return shards, nil
 }
 
@@ -160,9 +162,12 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 			for j, at := range p.at {
 				d := b.Draws[at]
 				if !d.Rollout.LogprobsKnown() {
-					return nil, fmt.Errorf("trainer %d: rollout %d: logprobs: NaN: want numbers: objective %s reads them; "+
-						"leave such rollouts out by a source with where: known(mean_logprob)", i, d.ID,
-						l.options.Objective.Name())
+					if !objective.TakesExperts(l.options.Objective) {
+						return nil, fmt.Errorf("trainer %d: rollout %d: logprobs: NaN: want numbers: objective %s reads them; "+
+							"set learner.experts, with an objective that takes it, or leave such rollouts out by a source "+
+							"with where: known(mean_logprob)", i, d.ID, l.options.Objective.Name())
+					}
+					p.expert[j] = 1
 				}
 				p.draws = append(p.draws, d)
 				if l.options.Objective.Needs().Staleness {
@@ -384,7 +389,7 @@ func (l *Learner) setSecondMoment(shards [][]pass) {
 	var tokens []objective.Moment
 	for p := range eachPass(shards) {
 		for i := range p.draws {
-			if p.keep[i] == 0 {
+			if p.keep[i] == 0 || p.expert[i] != 0 {
 				continue
 			}
 			for at := range p.policyIndices(i) {
@@ -397,6 +402,35 @@ func (l *Learner) setSecondMoment(shards [][]pass) {
 	for p := range eachPass(shards) {
 		p.secondMoment = bound
 	}
+}
+
+// weighExperts multiplies the weights of rollouts so that the loss is (1 - mu) times the mean over those with log-probs
+// and mu times the mean over those without, mu being ExpertWeight.
+func (l *Learner) weighExperts(shards [][]pass) {
+	if l.options.ExpertWeight == nil {
+		return
+	}
+	var n [2]float32 // with log-probs, and without
+	for p := range eachPass(shards) {
+		for i := range p.draws {
+			n[int(p.expert[i])] += p.keep[i]
+		}
+	}
+	mu := float32(l.expertWeight())
+	of := [2]float32{(1 - mu) * (n[0] + n[1]) / max(n[0], 1), mu * (n[0] + n[1]) / max(n[1], 1)}
+	for p := range eachPass(shards) {
+		for i := range p.draws {
+			p.weight[i] *= of[int(p.expert[i])]
+		}
+	}
+}
+
+// expertWeight returns ExpertWeight at the newest version, held within [0, 1], and 0 without it.
+func (l *Learner) expertWeight() float64 {
+	if l.options.ExpertWeight == nil {
+		return 0
+	}
+	return min(max(l.options.ExpertWeight(l.weights.Version), 0), 1)
 }
 
 // setLogZ estimates the normalisation of objective.TrajectoryBalance from the draws that count, over all trainers.

@@ -386,6 +386,56 @@ func TestARolloutWithoutLogprobsIsRefusedByName(t *testing.T) {
 	}
 }
 
+// With mu the loss is (1 - mu) times that of the other rollouts alone and mu times that of the experts' alone, over
+// trainers and passes; without it all rollouts weigh alike. The schedule is asked at the version before the step.
+func TestExpertsAndOthersAreWeighedByTheirMeans(t *testing.T) {
+	c := architectures()["tied"]
+	m := newTestModel(t, c)
+	w := randomWeights(t, m, 8)
+	o := Learning{Objective: objective.GRPO{Experts: objective.Experts{Term: objective.ExpertSFT}},
+		PassElements: 2 * 12 * c.VocabSize}
+	batch := randomBatch(c, 9, 8)
+	experts, others := &rollout.Batch{}, &rollout.Batch{}
+	for i, d := range batch.Draws {
+		if i%3 != 0 {
+			others.Draws = append(others.Draws, d)
+			continue
+		}
+		for j, m := range d.Rollout.Mask {
+			if m == 1 {
+				d.Rollout.Logprobs[j] = float32(math.NaN())
+			}
+		}
+		experts.Draws = append(experts.Draws, d)
+	}
+	of := func(o Learning, batches ...*rollout.Batch) map[string]float64 {
+		return step(t, newTestLearner(t, m, w.WithVersion(7), o), batches...)
+	}
+	e, p := of(o, experts)["loss"], of(o, others)["loss"]
+	halves := []*rollout.Batch{{Draws: batch.Draws[:3]}, {Draws: batch.Draws[3:]}}
+	near(t, "loss", float32(of(o, halves...)["loss"]), (3*e+5*p)/8, 1e-5)
+	asked := rollout.Version(-1)
+	o.ExpertWeight = func(v rollout.Version) float64 {
+		asked = v
+		return 0.25
+	}
+	got := of(o, halves...)
+	near(t, "weighed loss", float32(got["loss"]), 0.25*e+0.75*p, 1e-5)
+	if asked != 7 || got["expert_weight"] != 0.25 || got["experts"] != 3.0/8 {
+		t.Errorf("asked at version %d; metrics %v", asked, got)
+	}
+	o.ExpertWeight = func(rollout.Version) float64 { return 9 }
+	near(t, "loss of experts alone", float32(of(o, halves...)["loss"]), e, 1e-5)
+	for _, o := range []objective.Objective{objective.GRPO{}, objective.GRPO{Normalisation: objective.PerToken,
+		Experts: objective.Experts{Term: objective.ExpertSFT}}} {
+		err := Learning{Objective: o, Optimizer: Adam{LearningRate: 1},
+			ExpertWeight: func(rollout.Version) float64 { return 0 }}.Validate()
+		if err == nil || !strings.Contains(err.Error(), "expert_weight: given: want none") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
 // A rollout of versions 3 and 5, drawn at version 7: 4 and 2 versions old. The prompt has no version.
 func TestStalenessIsThatOfEachTokenWhenTheBatchWasDrawn(t *testing.T) {
 	m := newTestModel(t, architectures()["tied"])

@@ -124,6 +124,8 @@ type Generate struct {
 	TopP        float64 `yaml:"top_p"`       // nucleus, in (0, 1], or 0 for 1; below 1 ratios are over it
 	MaxTokens   int     `yaml:"max_tokens"`  // of a completion, or of a turn
 	KVCache     string  `yaml:"kv_cache"`    // when weights change within a rollout: keep the cache, or recompute it
+	// rollouts of each group that are the task's own solution, without log-probs; 0 to one less than the group [0]
+	Experts int `yaml:"experts,omitempty"`
 	// format to which the workers' copy of the weights is rounded: float32 (not at all), bfloat16 or int8 [float32]
 	Precision policy.Precision `yaml:"precision"`
 }
@@ -201,8 +203,15 @@ type Learner struct {
 	// staleness, weighted [behaviour]
 	Proximal string `yaml:"proximal"`
 	// what is done about rollouts of other policies: a list of {kind, level, low, high, limit} [none]
-	Correction  []objective.Correction `yaml:"correction"`
-	policy.Adam `yaml:",inline"`
+	Correction []objective.Correction `yaml:"correction"`
+	// how rollouts without log-probs are learned from: sft, phi or shaped; with grpo and what has its surrogate but ppo
+	// [they are refused]
+	Experts     string  `yaml:"experts,omitempty"`
+	ExpertGamma float64 `yaml:"expert_gamma,omitempty"` // experts: shaped, pi/(pi + gamma) [0.1]
+	// weight of the mean over rollouts without log-probs, the others' mean having the rest: a number from 0 to 1, or an
+	// expression over version, such as max(0.05, 0.9 - version / 200) [all rollouts weigh alike]
+	ExpertWeight string `yaml:"expert_weight,omitempty"`
+	policy.Adam  `yaml:",inline"`
 }
 
 // Evaluate is when and how the policy is tried on the held-out problems. Compute is counted in updates of the no-replay

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // generator is the pipeline's Generator: it makes groups with a language model. Row r of job j draws its tokens from
@@ -22,6 +24,22 @@ type generator struct {
 	environment task.Environment // nil: one response answers a prompt
 	sampling    policy.Sampling
 	seed        uint64
+	experts
+}
+
+// experts are rollouts of each group that are the task's own solution instead of the policy's.
+type experts struct {
+	task.Demonstrator // not nil with a number
+	number            int
+}
+
+// validateFor checks that the task can show how its prompts are answered.
+func (g Generate) validateFor(t task.Task, name string) error {
+	_, shows := t.(task.Demonstrator)
+	var p option.Problems
+	p.Check(g.Experts == 0 || shows, "generate.experts", g.Experts,
+		"0: task %s has no demonstrations of one turn", name)
+	return p.Err()
 }
 
 // Start begins a group: responses to a prompt, or episodes of an environment.
@@ -30,7 +48,8 @@ func (g *generator) Start(job pipeline.Job) (pipeline.Generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	inputs, streams := make([]policy.Input, job.Size), make([]*rand.Rand, job.Size)
+	sampled := job.Size - g.experts.number
+	inputs, streams := make([]policy.Input, sampled), make([]*rand.Rand, sampled)
 	var list []task.Episode
 	for r := range inputs {
 		number := job.Number*uint64(job.Size) + uint64(r)
@@ -75,7 +94,7 @@ func (g *responses) Continue(ctx context.Context, w pipeline.Weights, n int) (bo
 	return done, err
 }
 
-// Rollouts returns the responses. The machine asks the task for their rewards.
+// Rollouts returns the responses, and the task's own. The machine asks the task for their rewards.
 func (g *responses) Rollouts() ([]*rollout.Rollout, error) {
 	var list []*rollout.Rollout
 	for _, row := range g.rows.Rows() {
@@ -83,7 +102,42 @@ func (g *responses) Rollouts() ([]*rollout.Rollout, error) {
 		r.Text, r.Truncated = g.from.decodeTurn(row), row.Truncated
 		list = append(list, r)
 	}
+	for range g.from.experts.number {
+		r, err := g.from.expert(g.job.Prompt, list[0].Version())
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
 	return list, nil
+}
+
+// expert returns the task's own answer to a prompt as a rollout without log-probs. It has the version of the weights
+// that its group began with, so that its age is the time since then.
+func (g *generator) expert(p task.Prompt, v rollout.Version) (*rollout.Rollout, error) {
+	in, err := g.encodePrompt(p)
+	if err != nil {
+		return nil, err
+	}
+	text := g.Demonstrate(p)
+	tokens, err := g.encodeTurn(text)
+	if err != nil {
+		return nil, fmt.Errorf("prompt %s: %w", p.ID, err)
+	}
+	d := newDemonstration(in)
+	d.append(tokens, 1)
+	if n, most := d.length(), g.model.Config().MaxPositionEmbeddings; n > most {
+		return nil, fmt.Errorf("policy.positions: %d: want %d or more: the expert's answer to prompt %s takes %d tokens; "+
+			"or set generate.experts=0", most, n, p.ID, n)
+	}
+	r := d.rollout
+	r.PromptID, r.Text = p.ID, text
+	for i, m := range r.Mask {
+		if m == 1 {
+			r.Logprobs[i], r.Versions[i] = float32(math.NaN()), v
+		}
+	}
+	return r, nil
 }
 
 // episodeGroup is a group of episodes being generated.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -173,7 +174,7 @@ func maker(t testing.TB, c Config) (*generator, *Start, pipeline.Weights) {
 		t.Fatal(err)
 	}
 	environment, _ := made.(task.Environment)
-	return &generator{s.textModel, environment, s.ending(c.sampling()), c.Seed}, s,
+	return &generator{s.textModel, environment, s.ending(c.sampling()), c.Seed, experts{}}, s,
 		s.publish(s.weights, c.Generate.Precision)
 }
 
@@ -195,6 +196,54 @@ func generated(t testing.TB, g *generator, w pipeline.Weights, job pipeline.Job,
 		t.Fatal(err)
 	}
 	return group, calls
+}
+
+// The last of four is the task's own answer: right, of the version that the group began with, and without log-probs.
+func TestExpertsAnswerInEachGroup(t *testing.T) {
+	c := small(t, "generate.experts=1", "learner.experts=sft", "pipeline.group=4")
+	g, _, w := maker(t, c)
+	made, err := c.newTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.experts = experts{made.(task.Demonstrator), 1}
+	p := made.Train(3)
+	group, _ := generated(t, g, w, pipeline.Job{Size: 4, Prompt: p}, 0)
+	g.experts = experts{}
+	alone, _ := generated(t, g, w, pipeline.Job{Size: 3, Prompt: p}, 0)
+	if len(group) != 4 || !reflect.DeepEqual(group[:3], alone) {
+		t.Fatalf("the policy's %d rollouts are not those of a group of three", len(group)-1)
+	}
+	last := group[3]
+	verdict := made.(task.Verifier).Verify(p, last.Text)
+	if !verdict.Correct || last.LogprobsKnown() || last.Version() != group[0].Version() || last.PromptID != p.ID ||
+		!slices.Equal(last.Tokens[:2], group[0].Tokens[:2]) {
+		t.Errorf("the expert's rollout is %+v, with verdict %+v", last, verdict)
+	}
+	if err := last.Validate(rollout.Limits{UnknownLogprobs: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExpertsThatCannotBeAreRefusedByKey(t *testing.T) {
+	for set, want := range map[string]string{
+		"generate.experts=1": "learner.experts: nothing: want sft, phi or shaped with generate.experts 1: experts have " +
+			"no log-probs, and objective grpo reads them",
+		"generate.experts=8;learner.experts=sft": "generate.experts: 8: want 0 to 7",
+		"learner.experts=bc":                     "learner.experts: bc: want sft, phi or shaped",
+		"learner.experts=sft;learner.expert_weight=now": "learner.expert_weight: now: want a number from 0 to 1, or an " +
+			"expression over version",
+		"learner.expert_weight=0.5":                              "learner.expert_weight: 0.5: want none, or experts",
+		"learner.objective=oapl;generate.experts=1":              "objective oapl reads them",
+		"learner.objective=ppo;learner.experts=sft":              "learner.experts: sft: want none with objective ppo",
+		"generate.experts=1;learner.experts=sft;prompts.skip=.5": "generate.experts: 1: want 0 with prompts.fraction or",
+		"generate.experts=1;learner.experts=sft;task={name: sokoban}": "generate.experts: 1: want 0: task sokoban has no " +
+			"demonstrations of one turn",
+	} {
+		if _, err := Load("", strings.Split(set, ";")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", set, err, want)
+		}
+	}
 }
 
 // kinds are games in which episodes are of every length: with luck, images, and too little room.

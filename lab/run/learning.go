@@ -13,7 +13,9 @@ import (
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // resolvedLearner returns the configuration's section with what is left to the objective written out.
@@ -72,6 +74,16 @@ func (c Config) policyLearning() (policy.Learning, error) {
 		BoundEvery: c.Evaluate.BoundEvery,
 		Optimizer:  l.Adam,
 	}
+	if l.ExpertWeight != "" {
+		weight, err := formula.Schedule(l.ExpertWeight)
+		if err != nil {
+			return learning, &option.Error{Key: "expert_weight", Value: l.ExpertWeight,
+				Want: fmt.Sprintf("a number from 0 to 1, or an expression over version: %v", err)}
+		}
+		if l.Experts != "" && l.Normalisation != string(objective.PerToken) {
+			learning.ExpertWeight = func(v rollout.Version) float64 { return weight.At(float64(v)) }
+		}
+	}
 	var err error
 	learning.Objective, err = l.objective()
 	return learning, err
@@ -83,6 +95,7 @@ func (l Learner) objective() (objective.Objective, error) {
 		Ratio: objective.Ratio(l.Ratio), ClipLow: l.ClipLow, ClipHigh: l.ClipHigh, DualClip: l.DualClip,
 		Normalisation: objective.Normalisation(l.Normalisation), ConstantLength: l.ConstantLength,
 		Corrections: objective.Corrections{Proximal: objective.Proximal(l.Proximal), Steps: l.Correction},
+		Experts:     objective.Experts{Term: objective.ExpertTerm(l.Experts), Gamma: l.ExpertGamma},
 	}
 	switch l.Objective {
 	case objective.GRPO{}.Name(), objective.ReinforcePP, objective.ReinforcePPBaseline, objective.RLOO,
@@ -125,6 +138,11 @@ func (c Config) validateLearner() error {
 	check(l.Gamma > 0, "gamma", l.Gamma, "above 0, to 1") // the kind of estimation that is 0 stands for the default
 	check(l.MaskedDenominator == "kept" || l.MaskedDenominator == "all", "masked_denominator", l.MaskedDenominator,
 		"kept or all")
+	check(l.ExpertWeight == "" || learning.ExpertWeight != nil, "expert_weight", l.ExpertWeight,
+		"none, or experts, and a normalisation other than token: it weighs means over rollouts")
+	check(c.Generate.Experts == 0 || objective.TakesExperts(learning.Objective), "experts", orNothing(l.Experts),
+		fmt.Sprintf("%s, %s or %s with generate.experts %d: experts have no log-probs, and objective %s reads them",
+			objective.ExpertSFT, objective.ExpertPhi, objective.ExpertShaped, c.Generate.Experts, l.Objective))
 	return errors.Join(errs...)
 }
 
@@ -163,6 +181,7 @@ func (l Learner) validateRead() error {
 		{"values", l.Values, d.Values, ppo, nil},
 		{"shift", l.Shift, d.Shift, asym, nil},
 		{"beta", l.Beta, d.Beta, squared, nil},
+		{"experts", l.Experts, d.Experts, surrogate, nil},
 	} {
 		if !k.read && k.value != k.standard && k.value != k.none {
 			errs = append(errs, fmt.Errorf("learner.%s: %v: want %v, its default: objective %s does not read it", k.key,

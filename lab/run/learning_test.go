@@ -91,6 +91,10 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 		"learner.objective=asymre,learner.shift=-0.25": func(l policy.Learning) bool {
 			return reflect.DeepEqual(l.Objective, objective.AsymRE{Shift: &shift})
 		},
+		"learner.experts=shaped,learner.expert_gamma=0.3,learner.expert_weight=0.5 - version / 10": func(l policy.Learning) bool {
+			return l.Objective.(objective.GRPO).Experts == objective.Experts{Term: objective.ExpertShaped, Gamma: 0.3} &&
+				l.ExpertWeight(2) == 0.3
+		},
 		"learner.objective=oapl,learner.beta=0.5": func(l policy.Learning) bool {
 			return l.Objective == objective.OAPL{Beta: 0.5} && l.Advantage == advantage.LogMeanExp
 		},

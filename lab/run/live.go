@@ -51,6 +51,7 @@ func (c Config) validateLive() error {
 	p.Check(c.Replay.Unit != replay.UnitStep, "replay.unit", c.Replay.Unit, "rollout or group on the real clock")
 	const workersChoose = "on the real clock, where workers choose the prompts"
 	p.Check(c.Prompts.Fraction == 0, "prompts.fraction", c.Prompts.Fraction, "0 "+workersChoose)
+	p.Check(c.Generate.Experts == 0, "generate.experts", c.Generate.Experts, "0 on the real clock, where workers generate")
 	p.Check(c.Prompts.Skip == "", "prompts.skip", c.Prompts.Skip, "none "+workersChoose)
 	return p.Err()
 }

@@ -89,6 +89,7 @@ func (c Config) Replays() bool { return !c.Replay.Sampler.Consumes() }
 func (c Config) replayOptions(vocab int) replay.Options {
 	o := c.Replay.Options
 	o.Shards, o.Advantage, o.Vocab, o.Seed = c.Pipeline.Trainers, c.advantageKind(), vocab, c.Seed
+	o.UnknownLogprobs = o.UnknownLogprobs || c.Generate.Experts > 0
 	if o.Unit == replay.UnitGroup {
 		o.GroupSize = c.Pipeline.Group
 	}
@@ -253,6 +254,10 @@ func (c Config) check(problems *option.Problems) {
 	check(c.Generate.KVCache == "keep" || c.Generate.KVCache == "recompute", "generate.kv_cache", c.Generate.KVCache,
 		"keep or recompute")
 	problems.AddNew(under("generate", c.Generate.Precision.Validate()))
+	check(c.Generate.Experts >= 0 && c.Generate.Experts < max(p.Group, 1), "generate.experts", c.Generate.Experts,
+		"0 to %d, one less than pipeline.group", p.Group-1)
+	check(c.Generate.Experts <= 0 || !c.Prompts.chooses(), "generate.experts", c.Generate.Experts,
+		"0 with prompts.fraction or prompts.skip, which would count them as right answers of the policy")
 	// Package pipeline takes 0 for a default; here the defaults are written out.
 	check(p.Workers != 0, "pipeline.workers", p.Workers, "1 or more")
 	check(p.Trainers != 0, "pipeline.trainers", p.Trainers, "1 or more")

@@ -191,8 +191,14 @@ func (s *session) parts() pipeline.Parts {
 	environment, _ := s.task.(task.Environment)
 	return pipeline.Parts{
 		Task: s.task, Buffer: s.table, Learner: s.publisher(), Prompts: s.chosen(),
-		Generator: &generator{s.start.textModel, environment, sampling, s.config.Seed},
+		Generator: &generator{s.start.textModel, environment, sampling, s.config.Seed, s.experts()},
 	}
+}
+
+// experts returns what makes the expert rollouts of each group.
+func (s *session) experts() experts {
+	shows, _ := s.task.(task.Demonstrator)
+	return experts{shows, s.config.Generate.Experts}
 }
 
 // publisher returns the learner as the pipeline has it.

@@ -89,7 +89,7 @@ func (c Config) validateTask() error {
 		return under("task", err)
 	}
 	_, err = task.NewExamples(t)
-	return errors.Join(c.Warmup.validateFor(t, c.taskName()), c.Policy.validateFor(t, c.taskName()), err)
+	return errors.Join(c.Warmup.validateFor(t, c.taskName()), c.Generate.validateFor(t, c.taskName()), c.Policy.validateFor(t, c.taskName()), err)
 }
 
 // turns returns the most turns of an episode of the task, 1 if the task cannot be made.

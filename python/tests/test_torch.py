@@ -50,7 +50,7 @@ def go_test(package: str, run: str, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """250 batches with the losses and gradients of gomlx in float64, and options that Go refuses."""
+    """400 batches with the losses and gradients of gomlx in float64, and options that Go refuses."""
     file = tmp_path_factory.mktemp("golden") / "batches.json"
     go_test("./lab/objective", "TestGoldenBatches", f"-write-golden={file}")
     written: dict[str, Any] = json.loads(file.read_text())
@@ -65,6 +65,8 @@ class Golden:
         self.objective = rt.Objective(**golden["options"])
         self.whole = {name: golden[name] for name in ("num_rollouts", "num_tokens", "second_moment")}
         self.tokens = {name: torch.tensor(x, dtype=dtype or torch.float64) for name, x in golden["tokens"].items()}
+        unknown = torch.tensor(golden["expert"])[:, None] * torch.tensor(golden["tokens"]["mask"]) != 0
+        self.tokens["behaviour"] = self.tokens["behaviour"].masked_fill(unknown, math.nan)
         self.rollouts = {name: torch.tensor(x, dtype=dtype or torch.float64) for name, x in golden["rollouts"].items()}
 
     def loss(self, tokens: dict[str, Any], **more: Any) -> tuple[Any, Any, Any]:
@@ -83,14 +85,14 @@ def packed(padded: Any, keep: Any) -> Any:
 
 def close(got: Any, want: Any, relative: float = 1e-6) -> None:
     torch.testing.assert_close(
-        torch.as_tensor(got, dtype=torch.float64), torch.as_tensor(want, dtype=torch.float64), rtol=relative, atol=0
+        torch.as_tensor(got, dtype=torch.float64), torch.as_tensor(want, dtype=torch.float64), rtol=relative, atol=1e-14
     )
 
 
 @needs_torch
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_value_and_gradient_agree_with_go(golden: dict[str, Any], layout: str) -> None:
-    assert len(golden["batches"]) == 250
+    assert len(golden["batches"]) == 400
     for number, written in enumerate(golden["batches"]):
         batch = Golden(written)
         # Packed rows have different lengths: they leave out some tokens that do not count, in some rows all.
@@ -302,7 +304,7 @@ def test_options_that_go_refuses_are_refused_alike(golden: dict[str, Any]) -> No
     def problems(text: str) -> list[str]:
         return sorted(line.split(": want ")[0].lower() for line in text.splitlines())
 
-    assert len(golden["refused"]) == 21
+    assert len(golden["refused"]) == 23
     for refused in golden["refused"]:
         with pytest.raises(reprise.Invalid) as caught:
             rt.Objective(**refused["options"])
@@ -321,6 +323,8 @@ def test_options_that_go_refuses_are_refused_alike(golden: dict[str, Any]) -> No
         (lambda: rt.loss(**small(behaviour=None)), "behaviour: None: want a tensor of shape [2, 3]: objective grpo re"),
         (lambda: rt.loss(objective=rt.Objective(proximal="recompute"), **small()), "anchor: None: want a tensor of sh"),
         (lambda: rt.loss(objective="ppo", **small()), "values: None: want a tensor"),
+        (lambda: rt.loss(**{**small(), "behaviour": torch.tensor([[0.0, -1.0, -1.0], [0.0, math.nan, 0.0]])}),
+         "behaviour: NaN for rollouts [1]: want numbers: objective grpo reads them; leave such rollouts out"),
         (lambda: rt.loss(objective="trajectory_balance", reference=torch.ones(2, 3), rewards=torch.ones(2), **small()),
          "groups: None: want a tensor of shape [2]: objective trajectory_balance reads it"),
         (lambda: rt.loss(objective="asymre", **small()), "rewards: None: want a tensor of shape [2]"),

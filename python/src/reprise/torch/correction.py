@@ -191,9 +191,9 @@ def correct(
 
 def corrected(
     rows: Rows, steps: Sequence[Step], proximal: str, *, logp: Tensor, behaviour: Tensor, advantage: Tensor,
-    anchor: Tensor | None, staleness: Tensor | None, bound: Tensor | float | None,
+    anchor: Tensor | None, staleness: Tensor | None, bound: Tensor | float | None, unknown: Tensor | None = None,
 ) -> Corrected:  # fmt: skip
-    """Do the work of `correct` on checked steps and masked tensors."""
+    """Do the work of `correct` on checked steps and masked tensors. m2po counts no tokens whose log b is unknown."""
     moved = (logp - behaviour).detach()  # log pi - log b
     log_ratio, log_k, factor = logp - behaviour, moved, None
     if proximal == "interpolate":
@@ -219,7 +219,8 @@ def corrected(
         elif step.kind == "m2po":
             square, further = _moments(moved, advantage)
             if bound is None:
-                bound = _second_moment(square[rows.counts], further[rows.counts], step.limit)
+                counts = rows.counts if unknown is None else rows.counts & ~unknown
+                bound = _second_moment(square[counts], further[counts], step.limit)
             hit = further & (square > bound)
         else:
             by = logp.detach().exp() - behaviour.exp()
@@ -250,7 +251,7 @@ def second_moment(
     Args:
         logprobs: float of any shape: log pi of the batch's tokens, over all shards, such as [N] concatenated.
         mask: of the same shape: not 0 where the policy produced the token.
-        behaviour: float of the same shape: log b.
+        behaviour: float of the same shape: log b; tokens of NaN do not count.
         advantages: float of the same shape.
         limit: of the mean of m^2, above 0.
 
@@ -264,7 +265,7 @@ def second_moment(
             x.shape == logprobs.shape, name, f"shape {list(x.shape)}", f"{list(logprobs.shape)}, as logprobs has"
         )
     problems.throw()
-    counts = mask != 0
+    counts = (mask != 0) & ~behaviour.isnan()
     dtype = logprobs.dtype if logprobs.dtype == torch.float64 else torch.float32
     moved = logprobs.detach()[counts].to(dtype) - behaviour[counts].to(dtype)
     return _second_moment(*_moments(moved, advantages[counts]), limit)

@@ -19,7 +19,7 @@ NAMES = (*SURROGATES, "grpo_off", "asymre", "oapl", "trajectory_balance")
 
 _REDUCED = {"normalisation", "constant_length"}
 _CLIPPED = {*_REDUCED, "ratio", "clip_low", "clip_high", "dual_clip", "proximal", "correction"}
-READ = {name: _CLIPPED for name in SURROGATES} | {
+READ = {name: {*_CLIPPED, "experts", "expert_gamma"} for name in SURROGATES} | {
     "ppo": {*_CLIPPED, "value_coef", "value_clip"},
     "grpo_off": {*_REDUCED, "clip", "r_prime", "kl_coef", "kl_weighted", "proximal", "correction"},
     "asymre": {"shift"},
@@ -83,6 +83,12 @@ class Objective:
     """asymre: any finite number."""
     beta: float = 0.0
     """oapl, trajectory_balance: above 0, reward for a nat of log-ratio [0.001; 0.012 for trajectory_balance]."""
+    experts: str = ""
+    """How rollouts with a log b of NaN, not known, are learned from, whatever the ratio and the corrections: sft, by
+    log pi; phi, by pi (1 - pi) log pi, the factor without gradient; shaped, by A pi/(pi + expert_gamma). [They are
+    refused.]"""
+    expert_gamma: float = 0.0
+    """experts shaped: above 0 [0.1]."""
     proximal: str = "behaviour"
     """behaviour, recompute, unweighted or interpolate, see `correct`."""
     correction: Sequence[Step | Mapping[str, Any]] = ()
@@ -119,6 +125,11 @@ class Objective:
 
     def _check(self, p: Problems) -> None:
         """Report the options out of their ranges."""
+        terms = ("sft", "phi", "shaped")
+        p.check(self.experts in ("", *terms), "experts", self.experts, "sft, phi or shaped, or none")
+        p.number("expert_gamma", self.expert_gamma, lambda x: x >= 0, "a finite number above 0, or 0 for the default 0.1")
+        p.check(not self.expert_gamma or self.experts == "shaped", "expert_gamma", self.expert_gamma,
+                "0, or experts: shaped, which reads it")  # fmt: skip
         p.check(self.ratio in ("token", "sequence"), "ratio", self.ratio, "token or sequence")
         known = ("constant",) if self.objective == "dr_grpo" else ("sequence", "token", "constant")
         p.check(self.normalisation in known, "normalisation", self.normalisation, " or ".join(known))
@@ -194,7 +205,7 @@ def loss(
             be over the ids of the mask, as log b is: `restrict` the logits.
         objective: with its options, or its name.
         mask: bool or number: not 0 where the policy produced the token. A rollout without such tokens counts nowhere.
-        behaviour: float: log b, recorded at generation. All but asymre and trajectory_balance; there for metrics only.
+        behaviour: float: log b, recorded at generation; NaN where nobody knows it. All but asymre and trajectory_balance; there for metrics only.
         advantages: float, or [B] for all tokens of a rollout. All but asymre and trajectory_balance; there for metrics
             only.
         weights: float [B]: of replay, multiply the rollouts' terms; None: 1.
@@ -246,6 +257,16 @@ def loss(
     if weights is not None:
         weight = rows.rows("weights", weights, needed_by="the mean").detach()
     logp = tokens("logprobs", logprobs)
+    unknown = None
+    if behaviour is not None:
+        missing = rows.sum(tokens("behaviour", behaviour).isnan().to(rows.dtype)) > 0
+        unknown = rows.spread(missing)
+        behaviour = torch.where(unknown, logprobs.detach().to(behaviour), behaviour)
+        if o.objective not in ("asymre", "trajectory_balance") and not o.experts and missing.any():
+            raise Invalid(
+                f"behaviour: NaN for rollouts {missing.nonzero().flatten().tolist()}: want numbers: objective "
+                f"{o.objective} reads them; leave such rollouts out, or give an objective with experts"
+            )
 
     def mean(terms: Tensor) -> Tensor:
         """Return this shard's summand of the batch's weighted mean of terms, 0 where the token does not count."""
@@ -278,7 +299,7 @@ def loss(
     else:
         b, advantage = detached("behaviour", behaviour), detached("advantages", advantages)
         c = corrected(rows, steps, o.proximal, logp=logp, behaviour=b, advantage=advantage, anchor=anchor,
-                      staleness=staleness, bound=second_moment)  # fmt: skip
+                      staleness=staleness, bound=second_moment, unknown=unknown)  # fmt: skip
         corrections = c.touched
         if o.objective == "grpo_off":
             prime = bounded_exp(detached("anchor", anchor) - b) if o.r_prime == "exact" else None
@@ -288,6 +309,9 @@ def loss(
                 sums["kl_reference"] = rows.masked(kl).sum()
         else:
             terms, clipped = _surrogate(o, rows, c, logp, advantage)
+            if unknown is not None and o.experts:
+                terms = torch.where(unknown, _expert(o, logp, advantage), terms)
+                clipped = clipped & ~unknown
         total = -mean(rows.masked(terms))
     if o.objective == "ppo":
         value, old, target = tokens("values", values), detached("old_values", old_values), detached("returns", returns)
@@ -315,6 +339,14 @@ def loss(
         ratios, ratio_rows = ratio_sums(rows, logp - tokens("behaviour", behaviour))
         sums, per_row = sums | ratios, per_row | ratio_rows
     return Output(total, {key: x.detach() for key, x in sums.items()}, {key: x.detach() for key, x in per_row.items()})
+
+
+def _expert(o: Objective, logp: Tensor, advantage: Tensor) -> Tensor:
+    """Return the terms of rollouts without log-probs."""
+    if o.experts == "shaped":
+        return advantage * logp.exp() / (logp.exp() + (o.expert_gamma or 0.1))
+    p = logp.detach().exp()
+    return p * (1 - p) * logp if o.experts == "phi" else logp
 
 
 def _clipped(ratio: Tensor, within: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
