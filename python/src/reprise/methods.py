@@ -201,7 +201,7 @@ METHODS: Mapping[str, Method] = {
             "capacity": 9600,
             "sources": [{"name": "recent", "share": 0.5, "where": "age <= 3"}, {"name": "rewarded", "share": 0.5, "weight": "exp(reward)"}],
         },
-        trainer={"learner.objective": "trajectory_balance", "learner.beta": 0.012},
+        trainer={"learner.objective": "trajectory_balance", "learner.beta": 0.1},
     ),
     "trinity": Method(
         title="Trinity-RFT’s priority queue: the newest groups first, less for each use, with a rest after it.",
