@@ -89,15 +89,12 @@ func missing() []Method {
 	const (
 		unfinished = "rollouts that are parked and resumed"
 		prefixes   = "prefixes of rollouts as prompts"
-		entry      = "a choice of a group's rollouts as it is inserted"
 	)
 	return []Method{
 		{Name: "april", Title: "APRIL, Kimi k1.5: more is generated than needed, and the unfinished is resumed.",
 			Source: "arXiv 2509.18521, 2501.12599", Needs: unfinished},
 		{Name: "dots", Title: "DOTS with replay: prompts by predicted difficulty.", Source: "arXiv 2506.05316",
 			Needs: "a predictor of difficulty; the score takes one that is reported"},
-		{Name: "pods", Title: "PODS: trains on the subset of a group with the largest variance.",
-			Source: "arXiv 2504.13818", Needs: entry},
 		{Name: "pope", Title: "RRL, PrefixRL, POPE: start from earlier states or prefixes.",
 			Source: "arXiv 2504.14363, 2601.18795, 2601.18779", Needs: prefixes},
 		{Name: "remix", Title: "ReMix: more updates a batch under a KL constraint, then on-policy again.",

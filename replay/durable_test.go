@@ -258,6 +258,7 @@ func everyKind() (list []Options) {
 			{Capacity: 24, Shards: 2, MaxUses: 3, MaxStaleness: 3},
 			{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4},
 			{Capacity: 12, CapacityBytes: 900},
+			{Capacity: 12, Select: 2, MaxStaleness: 9},
 			{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
 			{Capacity: 16, Retention: KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.5},
 			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},

@@ -75,6 +75,7 @@ type arrivals struct {
 	sizes    []int     // items in each group
 	parts    []part    // scratch: the parts of one group, each an item
 	values   []float32 // rewards of one group, then its advantages
+	selection
 	digester digester
 	greatest rollout.Version
 	row      int // the one with the greatest version
@@ -206,6 +207,7 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 			return err
 		}
 		m := t.computeAdvantages(a, g)
+		entering := a.selection.chosen
 		for k, p := range a.parts {
 			whole := g.Rollouts[p.of]
 			adv := a.values[p.of]
@@ -218,6 +220,13 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 			it := item{
 				LastUse: rollout.NoVersion, Advantage: adv, Mean: float32(m.Mean), Std: float32(m.Std()),
 				Flags: flagIf(whole.Reward >= *t.options.PositiveThreshold, correct),
+			}
+			if t.options.Select > 0 {
+				if len(entering) == 0 || entering[0] != p.of {
+					it.set(unselected)
+				} else {
+					entering = entering[1:]
+				}
 			}
 			if err := t.prepareItem(a, p.rollout, &it, row+p.of); err != nil {
 				return err
@@ -233,6 +242,10 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 // computeAdvantages computes the advantages of a group into a.values: of its rollouts, or with step returns of its
 // steps. It returns the moments of the rewards.
 func (t *Table) computeAdvantages(a *arrivals, g rollout.Group) advantage.Moments {
+	if t.options.Select > 0 {
+		t.choose(a, g)
+		return t.advantagesOfChosen(a, g)
+	}
 	a.values = a.values[:0]
 	if t.options.StepReturns != 0 {
 		for _, p := range a.parts {
@@ -340,8 +353,10 @@ func (t *Table) needs(a *arrivals, groups []rollout.Group) []size {
 	for g := range groups {
 		n := &needs[t.shardOfGroup(g)]
 		for range a.sizes[g] {
-			n.count++
-			n.bytes += a.items[next].Bytes
+			if it := &a.items[next]; !it.is(unselected) {
+				n.count++
+				n.bytes += it.Bytes
+			}
 			next++
 		}
 	}

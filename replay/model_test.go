@@ -48,6 +48,7 @@ type modelUnit struct {
 	group        int
 	correct      bool
 	present      bool
+	passed       bool // others of its group were selected
 	uses, leased int
 	lastUse      rollout.Version
 	inEpoch      bool // drawn in the epoch that runs
@@ -127,7 +128,7 @@ func (m *model) room(groups []rollout.Group) (fits, ever bool) {
 		more, moreBytes := 0, int64(0)
 		for i, g := range groups {
 			if (m.groups+i)%m.o.Shards == shard {
-				n, bytes := count(m.split(g))
+				n, bytes := count(slices.DeleteFunc(m.split(g), func(u *modelUnit) bool { return u.passed }))
 				more, moreBytes = more+n, moreBytes+bytes
 			}
 		}
@@ -147,7 +148,7 @@ func (m *model) insert(groups ...rollout.Group) (ids int) {
 			units = append(units, u)
 			for _, it := range u.items {
 				it.base = m.own(it)
-				if !m.tooOld(u) {
+				if !m.tooOld(u) && !u.passed {
 					m.largest[u.shard] = max(m.largest[u.shard], it.base)
 				}
 			}
@@ -161,6 +162,10 @@ func (m *model) insert(groups ...rollout.Group) (ids int) {
 		for _, it := range u.items {
 			m.items++
 			it.id = rollout.ID(m.items) + m.skipped.ids
+		}
+		if u.passed {
+			m.evict(u, rollout.EvictedBySelection)
+			continue
 		}
 		if m.tooOld(u) {
 			m.evict(u, rollout.EvictedByStaleness)
@@ -735,9 +740,17 @@ func (m *model) split(g rollout.Group) (units []*modelUnit) {
 		}
 		parts = append(parts, of)
 	}
-	moments := advantage.MomentsOf(compared)
+	chosen := m.selected(compared)
+	among := make([]float32, 0, len(compared))
+	for _, i := range chosen {
+		among = append(among, compared[i])
+	}
+	moments := advantage.MomentsOf(among)
 	advantages := make([]float32, len(compared))
-	advantage.OfGroup(advantages, compared, m.o.Advantage)
+	advantage.OfGroup(among, among, m.o.Advantage)
+	for k, i := range chosen {
+		advantages[i] = among[k]
+	}
 	next := 0
 	for i, r := range g.Rollouts {
 		for _, part := range parts[i] {
@@ -754,10 +767,46 @@ func (m *model) split(g rollout.Group) (units []*modelUnit) {
 			}
 			units = append(units, &modelUnit{
 				items: []*modelItem{it}, correct: r.Reward >= *m.o.PositiveThreshold, lastUse: rollout.NoVersion,
+				passed: m.o.Select > 0 && !slices.Contains(chosen, i),
 			})
 		}
 	}
 	return units
+}
+
+// selected returns the places of the rewards whose rollouts enter: of the subsets that have the i largest and the
+// others of the smallest, that of the largest variance.
+func (m *model) selected(rewards []float32) []int {
+	order := make([]int, len(rewards))
+	for i := range order {
+		order[i] = i
+	}
+	k := m.o.Select
+	if k == 0 || k >= len(rewards) {
+		return order
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(rewards[j], rewards[i]) })
+	best, most := order[:k], spread(rewards, order[:k])
+	for i := 0; i < k && m.o.SelectBy == SelectVariance; i++ {
+		subset := slices.Concat(order[:i], order[len(order)-k+i:])
+		if v := spread(rewards, subset); v > most*(1+1e-9) {
+			best, most = subset, v
+		}
+	}
+	best = slices.Clone(best)
+	slices.Sort(best)
+	return best
+}
+
+// spread is the population variance of some rewards: half the mean square of their differences.
+func spread(rewards []float32, places []int) (sum float64) {
+	for _, i := range places {
+		for _, j := range places {
+			d := float64(rewards[i]) - float64(rewards[j])
+			sum += d * d / 2 / float64(len(places)*len(places))
+		}
+	}
+	return sum
 }
 
 // steps makes the steps of a rollout, the reward of each by its definition.
@@ -1334,6 +1383,8 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 24, Shards: 2, Unit: UnitStep, StepReturns: ToTheEnd},
 		{Capacity: 12, MaxUses: 2, MinSize: 4},
 		{Capacity: 12, CapacityBytes: 900},
+		{Capacity: 12, Select: 2},
+		{Capacity: 24, Shards: 2, Select: 1, SelectBy: SelectReward, MaxStaleness: 3, Advantage: advantage.NoStd},
 		{Capacity: 24, Shards: 2, MaxUses: 3, MaxStaleness: 3},
 		{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
 		{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4,

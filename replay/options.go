@@ -39,6 +39,11 @@ type Options struct {
 	// share of each batch drawn from the reserved part, as far as it goes, each rollout once; the sampler draws the
 	// others from the whole table; not with sampler prioritized
 	PositiveShare float64 `json:"positive_share,omitempty" default:"0" range:"[0, 1]"`
+	// rollouts of each group that enter, the others counted as evicted by selection; advantages are those among them; only
+	// with unit rollout
+	Select int `json:"select,omitempty" default:"all" range:"[0, 2147483647]"`
+	// which of a group enter: the subset whose rewards have the largest variance (PODS), or the largest rewards
+	SelectBy SelectBy `json:"select_by,omitempty" default:"variance"`
 	// evict rollouts older than this many versions
 	MaxStaleness int `json:"max_staleness,omitempty" default:"no limit" range:"[0, 2147483647]"`
 	// evict a rollout after this many uses; a queue always gives each once
@@ -330,7 +335,7 @@ func (v *Versions) parse(text string) error {
 }
 
 // WithDefaults returns the options with every field that is not given set to its default. Fields of one sampler are
-// filled in for that sampler alone, and entry_until for an entry at the maximum.
+// filled in for that sampler alone, entry_until for an entry at the maximum, and select_by where select is given.
 func (o Options) WithDefaults() Options {
 	given := o
 	option.Fill(&o)
@@ -347,6 +352,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Entry != EnterMax {
 		o.EntryUntil = given.EntryUntil
+	}
+	if o.Select == 0 {
+		o.SelectBy = given.SelectBy
 	}
 	o.PositiveThreshold = clone(o.PositiveThreshold)
 	o.ImportanceBeta, o.ImportanceAnneal = clone(o.ImportanceBeta), clone(o.ImportanceAnneal)
@@ -408,7 +416,7 @@ func (o Options) Validate() error {
 	o = o.WithDefaults()
 	var problems option.Problems
 	problems.CheckFields(o, func(f option.Field) bool {
-		return onlyOf(f) != "" && (o.Sampler != onlyOf(f) || f.Value.IsZero() ||
+		return f.Key == "select_by" && f.Value.IsZero() || onlyOf(f) != "" && (o.Sampler != onlyOf(f) || f.Value.IsZero() ||
 			f.Key == "priority_base" && o.PriorityFunction != nil)
 	})
 	check := problems.CheckWith
@@ -432,6 +440,8 @@ func (o Options) Validate() error {
 		o.PositiveShare, "0 with positive_fraction 0, which reserves nothing")
 	check("", o.PositiveShare == 0 || o.Sampler != Prioritized, "positive_share", o.PositiveShare,
 		"0 with sampler prioritized, whose importance weights are for its own draws")
+	check("unit", o.Select == 0 || o.Unit == UnitRollout, "select", o.Select, "0 with unit %s", o.Unit)
+	check("select", o.SelectBy == "" || o.Select > 0, "select_by", o.SelectBy, "no value with select 0, which takes all")
 	o.validateSources(&problems)
 	check("", o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses,
 		"0 or 1 with sampler %s, which gives each rollout once", o.Sampler)

@@ -98,6 +98,10 @@ func TestOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 		`order: sum([1]): want a number: "sum([1])": there is no function`:         {Order: "sum([1])", Sampler: Ordered},
 		`order: meta.a && true: want a number: "meta.a && true": meta.a is a`: {Order: "meta.a && true",
 			Sampler: Ordered},
+		"select: 2: want 0 with unit step":                         {Unit: UnitStep, Select: 2},
+		"select: -1: want 0 (all) to":                              {Select: -1},
+		"select_by: reward: want no value with select 0":           {SelectBy: SelectReward},
+		"select_by: best: want variance or reward":                 {SelectBy: "best", Select: 2},
 		"min_size: 9: want 0 to 8, the capacity of a shard":        {Capacity: 16, Shards: 2, MinSize: 9},
 		"capacity_bytes: 1: want 0 (no limit) or at least 1 per s": {CapacityBytes: 1, Shards: 2},
 	} {

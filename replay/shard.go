@@ -125,6 +125,10 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 	together := s.units == groups
 	allTooOld := together && slices.ContainsFunc(a.items[from:to], s.tooOld)
 	for i := from; i < to; i++ {
+		if a.items[i].is(unselected) {
+			s.counts.passOver()
+			continue
+		}
 		if allTooOld || s.tooOld(a.items[i]) {
 			s.counts.evicted(byStaleness, 0)
 			continue
@@ -155,7 +159,7 @@ func (s *shard) seeBases(a *arrivals, from, to int) {
 		return
 	}
 	for i := from; i < to; i++ {
-		if !s.tooOld(a.items[i]) {
+		if !s.tooOld(a.items[i]) && !a.items[i].is(unselected) {
 			s.prioritized.see(a.bases[i])
 		}
 	}

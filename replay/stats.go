@@ -36,6 +36,7 @@ type counts struct {
 	Drawn, Acknowledged, Returned uint64
 	NeverUsed                     uint64
 	Lost                          uint64 // left by damage: see Table.Rebuild
+	PassedOver                    uint64 // by selection, as they came
 
 	Staleness, MeanStaleness, UsesAtEviction, UsesPresent, SinceLastUse rollout.Histogram
 }
@@ -47,6 +48,13 @@ func (c *counts) evicted(why cause, uses int32) {
 	if uses == 0 {
 		c.NeverUsed++
 	}
+}
+
+// passOver counts a rollout that selection leaves out.
+func (c *counts) passOver() {
+	c.PassedOver++
+	c.UsesAtEviction.Add(0)
+	c.NeverUsed++
 }
 
 // used counts the next use of a rollout at a version of the table.
@@ -81,6 +89,9 @@ func (c *counts) addTo(s *rollout.Stats) {
 	if c.Lost > 0 {
 		s.Evicted[rollout.EvictedByDamage] += c.Lost
 	}
+	if c.PassedOver > 0 {
+		s.Evicted[rollout.EvictedBySelection] += c.PassedOver
+	}
 	s.Drawn += c.Drawn
 	s.Acknowledged += c.Acknowledged
 	s.Returned += c.Returned
@@ -97,7 +108,7 @@ func (c *counts) present() uint64 { return c.Inserted - c.left() }
 
 // left is the number of rollouts that left, for any cause.
 func (c *counts) left() uint64 {
-	n := c.Lost
+	n := c.Lost + c.PassedOver
 	for _, k := range c.Evicted {
 		n += k
 	}

@@ -48,6 +48,7 @@ const (
 	atMax                         // still at the largest base, at which it entered
 	shelved                       // not handed out as fresh yet, but exhausted by other draws on lease
 	redelivered                   // of a queue: it may have been delivered before
+	unselected                    // of an arrival: the table selects others of its group
 )
 
 func (it *item) is(f flags) bool { return it.Flags&f != 0 }

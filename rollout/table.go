@@ -164,6 +164,7 @@ const (
 	EvictedByConsume   Cause = "consumed"  // taken from a queue
 	EvictedByRewind    Cause = "rewind"    // newer than the version rewound to
 	EvictedByDamage    Cause = "damage"    // could not be read back from a damaged journal
+	EvictedBySelection Cause = "selection" // others of their group were selected as it was inserted
 )
 
 // Stats is what a table has counted since it was made. At any time (invariant 11)

@@ -21,7 +21,8 @@ import (
 func everyKey() []Table {
 	return []Table{prioritizedKeys(), {Name: "lab", Options: replay.Options{
 		Retention: replay.KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.25,
-		PromptIndex: true, UnknownLogprobs: true, DrawAdvantage: replay.AdvantageBaseline}},
+		PromptIndex: true, UnknownLogprobs: true, DrawAdvantage: replay.AdvantageBaseline, Select: 4,
+		SelectBy: replay.SelectReward}},
 		{Name: "lab", Options: replay.Options{Sources: []replay.Source{
 			{Name: "new", Pool: replay.PoolFresh, Count: 2, Where: "reward > 0", Backfill: "old"},
 			{Name: "old", Share: "0.25", Weight: "0.5 ** age", PerPrompt: 1},

@@ -347,6 +347,38 @@ func TestTrinityDrawsTheNewestLessTheirUses(t *testing.T) {
 	}
 }
 
+// PODS: of 16 answers with 3 right, 4 enter, 2 of each, and are compared with one another.
+func TestPODSLearnsFromTheAnswersThatVaryMost(t *testing.T) {
+	o := method(t, "pods").Replay.Options
+	o.Capacity = 64
+	table, err := replay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group rollout.Group
+	for i := range 16 {
+		r := rollout.New("p", []int32{1}, rollout.Completion{Tokens: []int32{2}, Logprobs: []float32{-1}})
+		r.Reward = []float32{0, 1}[min(i%5/4, 1)]
+		group.Rollouts = append(group.Rollouts, r)
+	}
+	if _, err := table.Insert(t.Context(), group); err != nil {
+		t.Fatal(err)
+	}
+	b, err := table.Sample(t.Context(), rollout.Request{Size: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := float32(0)
+	for _, d := range b.Draws {
+		if right += d.Rollout.Reward; d.GroupMean != 0.5 || math.Abs(float64(d.Advantage-2*d.Rollout.Reward+1)) > 1e-6 {
+			t.Errorf("%+v", d)
+		}
+	}
+	if n := table.Inspect().Held(); right != 2 || len(n) != 0 {
+		t.Errorf("%g of 4 are right, and %d are left", right, len(n))
+	}
+}
+
 func TestAMethodDecidesReplayAndTheLossAndNothingElse(t *testing.T) {
 	m, err := configs.MethodByName("cispo")
 	if err != nil {

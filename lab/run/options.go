@@ -36,6 +36,7 @@ func (c Config) pipelineOptions() pipeline.Options {
 	}
 	o.ComputeBudget = c.Budget.Compute * o.QueueCompute()
 	updates := float64(max(1, o.BatchUpdates)) // on each batch, whose rollouts cost as much whatever their number
+	updates /= c.generatedPerEntered()
 	switch {
 	case o.Mode == pipeline.Sync: // what the turn costs, over its updates
 		turn := o.WithDefaults()
@@ -107,6 +108,15 @@ func (c Config) replayOptions(vocab int) replay.Options {
 		o.ImportanceAnneal = new(c.budgetVersions())
 	}
 	return o
+}
+
+// generatedPerEntered is how many rollouts are generated for each that enters the table, which may select some of each
+// group.
+func (c Config) generatedPerEntered() float64 {
+	if n := c.Replay.Select; n > 0 && n < c.Pipeline.Group {
+		return float64(c.Pipeline.Group) / float64(n)
+	}
+	return 1
 }
 
 // budgetVersions returns the number of updates that the budget pays for.
@@ -334,11 +344,16 @@ func (c Config) checkTable(problems *option.Problems) {
 		o.MaxStaleness, "at least pipeline.publish_every (%d), or rollouts are too old before they arrive",
 		p.PublishEvery)
 	sync := c.pipelineOptions().WithDefaults()
-	turn := sync.SyncUpdates / max(1, sync.BatchUpdates) * p.Batch
+	turn := int(math.Round(float64(sync.SyncUpdates/max(1, sync.BatchUpdates)*p.Batch) * c.generatedPerEntered()))
+	perGroup := ""
+	if c.generatedPerEntered() > 1 {
+		perGroup = " x group / replay.select"
+	}
 	check(sampler+" pipeline.mode pipeline.sync_updates",
 		sync.Mode != pipeline.Sync || !o.Sampler.Consumes() || sync.SyncRollouts == turn,
 		"pipeline.sync_rollouts", sync.SyncRollouts,
-		"sync_updates / batch_updates x batch (%d) with sampler %s, which gives each rollout once", turn, o.Sampler)
+		"sync_updates / batch_updates x batch%s (%d) with sampler %s, which gives each rollout once", perGroup, turn,
+		o.Sampler)
 	least := p.Batch + p.Group*p.Trainers
 	check(sampler, !o.Sampler.Consumes() || o.Capacity >= least, capacity, o.Capacity,
 		"at least a batch and a group for each trainer (%d), or the queue fills up and the run deadlocks", least)

@@ -44,6 +44,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
 			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
 			"priority": "abs(advantage)", "order": "length", "cooldown": "5",
+			"select": "2", "select_by": "reward",
 		}[key]
 		if !ok {
 			t.Errorf("no value for %s in this test", key)
@@ -59,6 +60,9 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 		}
 		if key == "priority" {
 			set = []string{"replay.sampler=prioritized", "replay.priority=" + value}
+		}
+		if strings.HasPrefix(key, "select") {
+			set = []string{"replay.select=3", "replay." + key + "=" + value}
 		}
 		if key == "order" || key == "cooldown" {
 			set = []string{"replay.sampler=ordered", "replay." + key + "=" + value}

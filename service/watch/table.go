@@ -362,7 +362,7 @@ func causes() []cause {
 		{rollout.EvictedByCapacity, "no room"}, {rollout.EvictedByStaleness, "too stale"},
 		{rollout.EvictedByUses, "used up"},
 		{rollout.EvictedByConsume, "consumed"}, {rollout.EvictedByRewind, "rewound"},
-		{rollout.EvictedByDamage, "lost to damage"},
+		{rollout.EvictedByDamage, "lost to damage"}, {rollout.EvictedBySelection, "not selected"},
 	}
 }
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made", covariant=True)
 
 Retention = Literal["fifo", "positive"]
+SelectBy = Literal["variance", "reward"]
 Sampler = Literal["lifo", "fifo", "uniform", "distinct", "epoch", "unseen", "least_used", "ordered", "prioritized"]
 Unit = Literal["rollout", "step", "group"]
 Base = Literal["advantage", "reward", "td_error", "gradient_norm", "recency", "expression"]
@@ -146,6 +147,8 @@ class Definition(Options):
     positive_threshold: float | None = None
     positives_per_prompt: int | None = None
     positive_share: float | None = None
+    select: int | None = None
+    select_by: SelectBy | None = None
     max_staleness: int | None = None
     max_uses: int | None = None
     sources: Sequence[Source] | None = None
@@ -203,6 +206,12 @@ class Keys(TypedDict, total=False):
     positive_share: float
     """Share of each batch drawn from the reserved part, as far as it goes, each rollout once; the sampler draws the
     others from the whole table; not with sampler prioritized; 0 to 1 [0]."""
+    select: int
+    """Rollouts of each group that enter, the others counted as evicted by selection; advantages are those among them;
+    only with unit rollout [all]."""
+    select_by: SelectBy
+    """Which of a group enter: the subset whose rewards have the largest variance (PODS), or the largest rewards:
+    variance or reward [variance]."""
     max_staleness: int
     """Evict rollouts older than this many versions [no limit]."""
     max_uses: int
@@ -327,6 +336,10 @@ class Creator(Generic[Made]):
                 leaving first [no limit]
             positive_share: share of each batch drawn from the reserved part, as far as it goes, each rollout once;
                 the sampler draws the others from the whole table; not with sampler prioritized; 0 to 1 [0]
+            select: rollouts of each group that enter, the others counted as evicted by selection; advantages are
+                those among them; only with unit rollout [all]
+            select_by: which of a group enter: the subset whose rewards have the largest variance (PODS), or the
+                largest rewards: variance or reward [variance]
             max_staleness: evict rollouts older than this many versions [no limit]
             max_uses: evict a rollout after this many uses; a queue always gives each once [no limit]
             sources: parts of each batch, drawn one after another before the sampler draws the rest

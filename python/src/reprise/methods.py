@@ -121,6 +121,16 @@ METHODS: Mapping[str, Method] = {
         },
         trainer={"pipeline.mode": "sync", "replay.mix": 1},
     ),
+    "pods": Method(
+        title="PODS: of a large group the subset whose rewards vary most is learned from.",
+        source="arXiv 2504.13818",
+        keys={
+            "sampler": "lifo",
+            "capacity": 960,
+            "select": 4,
+        },
+        trainer={"pipeline.group": 16},
+    ),
     "problem-priority": Method(
         title="Prioritized replay of problems: by p(1 − p), with solved and unsolved problems tested again from time to time.",
         source="arXiv 2601.02648",

@@ -125,7 +125,7 @@ class Stats:
     Attributes:
         version, present, bytes: as of `TableInfo`.
         inserted, inserted_groups: rollouts, and groups of them.
-        evicted: rollouts by cause: capacity, staleness, uses, consumed, rewind.
+        evicted: rollouts by cause: capacity, staleness, uses, consumed, rewind, selection.
         refused: rollouts of invalid insertions.
         drawn: draws; acknowledged: those that became uses; returned: those that went back; on_lease: the others.
         updates_ignored: priority updates of rollouts that had left.
