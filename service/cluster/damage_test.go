@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -9,8 +10,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -37,7 +40,7 @@ func (c *trio) files(i int, stream, ending string) (paths []string) {
 }
 
 var (
-	damages    = flag.Int("damages", 3, "copies that TestADamagedCopyLosesNothing damages")
+	damages    = flag.Int("damages", 3, "copies that tests of damage damage")
 	damageSeed = flag.Uint64("damage-seed", 1, "which copies, and how")
 )
 
@@ -64,82 +67,168 @@ var kinds = []struct {
 	{"no file", func(path string, _ *rand.Rand) error { return os.Remove(path) }},
 }
 
+// damaging damages files of nodes that are down, one node after another, and looks for what was acknowledged.
+type damaging struct {
+	*trio
+	random   *rand.Rand
+	inserted int // groups into table lab
+}
+
+func startDamaging(t *testing.T, stream uint64) *damaging {
+	d := &damaging{trio: startTrio(t), random: rand.New(rand.NewPCG(*damageSeed, stream))}
+	create(t, d.any(), "lab")
+	return d
+}
+
+func (d *damaging) insertNext(groups int) {
+	d.t.Helper()
+	for range groups {
+		d.insert("lab", d.inserted)
+		d.inserted++
+	}
+}
+
 // A node comes back with a damaged copy of a table's log. The scrub or JetStream finds it, no table is read from it,
 // the node makes a new copy or is replaced, and nothing that was acknowledged is lost.
 func TestADamagedCopyLosesNothing(t *testing.T) {
 	tests.Long(t)
-	c := startTrio(t)
-	create(t, c.any(), "lab")
-	random := rand.New(rand.NewPCG(*damageSeed, 4))
-	next, named := 0, 0
+	d := startDamaging(t, 4)
+	named := 0
 	for k := range *damages {
-		name, damage := kinds[k%len(kinds)].name, kinds[k%len(kinds)].damage
-		for range 30 {
-			c.insert("lab", next)
-			next++
-		}
-		log := c.placed("lab").Log
-		at := random.IntN(3)
-		c.kill(at)
-		for range 5 { // which the damaged node does not have
-			c.insert("lab", next)
-			next++
-		}
-		for _, path := range c.files(at, log, ".blk") {
-			if err := damage(path, random); err != nil {
-				t.Fatal(err)
+		kind, at := kinds[k%len(kinds)], d.random.IntN(3)
+		what := fmt.Sprintf("%s on node %d", kind.name, at)
+		d.loseNode(at, func(log string) {
+			for _, path := range d.files(at, log, ".blk") {
+				if err := kind.damage(path, d.random); err != nil {
+					t.Fatal(err)
+				}
 			}
+		})
+		if d.nodes[at] == nil {
+			t.FailNow()
 		}
-		c.start(at)
-		c.awaitWhole()
-		found := c.scrub()
-		damaged := c.placed("lab").Damaged
+		d.awaitWhole()
+		found, damaged := d.scrub(), d.placed("lab").Damaged
 		for _, copied := range found {
 			if wrong := len(copied.Damage) > 0; wrong != (copied.Node == damaged) || copied.Unread != "" {
-				t.Errorf("%s on node %d: node %s: %+v, and %q is known as damaged", name, at, copied.Node, copied, damaged)
+				t.Errorf("%s: node %s: %+v, and %q is known as damaged", what, copied.Node, copied, damaged)
 			}
 		}
 		if len(found) != 3 {
-			t.Errorf("%d copies were read: %v", len(found), found)
+			t.Errorf("%s: %d copies were read: %v", what, len(found), found)
 		}
-		if damaged != "" && damaged != c.options[at].Node {
-			t.Fatalf("%s on node %d: the scrub names %q", name, at, damaged)
+		if damaged != "" && damaged != d.options[at].Node {
+			t.Fatalf("%s: the scrub names %q", what, damaged)
 		}
-		c.pass("lab") // another owner reads what is left
-		c.insert("lab", next)
-		next++
+		d.pass("lab") // another owner reads what is left
+		d.insertNext(1)
 		if damaged != "" { // otherwise JetStream has found it by itself, and made the copy anew
 			named++
-			c.replace(at)
-		}
-		down := (at + 1 + random.IntN(2)) % 3
-		c.kill(down)
-		c.insert("lab", next)
-		next++
-		c.start(down)
-		c.awaitWhole()
-		c.pass("lab")
-		_, s := c.owner("lab")
-		counts := s.prompts()
-		for i := range next {
-			if counts[fmt.Sprint(i)] != 2 {
-				t.Fatalf("%s on node %d: group %d of %d has %d rollouts", name, at, i, next, counts[fmt.Sprint(i)])
+			if risks := strings.Join(d.any().View().Risks, ""); !strings.Contains(risks, "has a damaged copy of table lab") {
+				t.Errorf("the risks are %q", risks)
 			}
+			d.kill(at)
+			d.replace(at)
 		}
-		t.Logf("%s on node %d: all of %d groups are there; named %q", name, at, next, damaged)
+		d.lookForAll(at, what)
+		t.Logf("%s: all of %d groups are there; named %q", what, d.inserted, damaged)
 	}
 	if named == 0 {
 		t.Error("no copy was found damaged")
 	}
 }
 
-// replace replaces a node with a damaged copy of table lab's log, and scrubs the new copy.
+// A node comes back with a damaged file of JetStream's own: the state of a stream, of the groups that agree on what it
+// has, or of the group that knows the streams. It mends that by itself, or is replaced, and nothing that was
+// acknowledged is lost.
+func TestDamagedMetadataLosesNothing(t *testing.T) {
+	tests.Long(t)
+	d := startDamaging(t, 5)
+	for k := range *damages {
+		kind, at, what := kinds[k%len(kinds)], d.random.IntN(3), ""
+		d.loseNode(at, func(log string) {
+			root := filepath.Join(d.options[at].Data, copiesFolder, server.JetStreamStoreDir)
+			var paths []string
+			err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+				if err == nil && !entry.IsDir() && (!strings.Contains(path, log) || filepath.Ext(path) != ".blk") {
+					paths = append(paths, path)
+				}
+				return err
+			})
+			path := paths[d.random.IntN(len(paths))]
+			snapshot := slices.IndexFunc(paths, func(path string) bool { return strings.Contains(path, "_meta_/snapshots/") })
+			if k == 0 && snapshot >= 0 { // without it a node does not start
+				path = paths[snapshot]
+			}
+			if err := errors.Join(err, kind.damage(path, d.random)); err != nil {
+				t.Fatal(err)
+			}
+			what = fmt.Sprintf("%s, %s, on node %d", kind.name, strings.TrimPrefix(path, root), at)
+		})
+		mended := false
+		for end := time.Now().Add(mendTime); d.nodes[at] != nil && !mended && time.Now().Before(end); {
+			if mended = d.whole(); !mended {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		if !mended {
+			if d.nodes[at] != nil {
+				d.kill(at)
+			}
+			d.replace(at)
+		}
+		for _, copied := range d.scrub() {
+			if len(copied.Damage) > 0 || copied.Unread != "" {
+				t.Errorf("%s: node %s: %+v", what, copied.Node, copied)
+			}
+		}
+		d.pass("lab")
+		d.insertNext(1)
+		d.lookForAll(at, what)
+		t.Logf("%s: all of %d groups are there; mended by itself: %v", what, d.inserted, mended)
+	}
+}
+
+// mendTime is how long a node may take to mend JetStream's files before it is replaced.
+const mendTime = 30 * time.Second
+
+// loseNode ends a node, damages it, and starts it again, with insertions before, and while it is down.
+func (d *damaging) loseNode(at int, damage func(log string)) {
+	d.t.Helper()
+	d.insertNext(30)
+	log := d.placed("lab").Log
+	d.kill(at)
+	d.insertNext(5) // which the damaged node does not have
+	damage(log)
+	if err := d.tryStart(at); err != nil {
+		d.t.Logf("node %d does not start: %v", at, err)
+		if !strings.Contains(err.Error(), "cluster.replaces: "+d.options[at].Node) {
+			d.t.Error("that does not say what to do")
+		}
+	}
+}
+
+// lookForAll looks for everything that was acknowledged, with another node than the damaged one down for a while.
+func (d *damaging) lookForAll(damaged int, what string) {
+	d.t.Helper()
+	down := (damaged + 1 + d.random.IntN(2)) % 3
+	d.kill(down)
+	d.insertNext(1)
+	d.start(down)
+	d.awaitWhole()
+	d.pass("lab")
+	_, s := d.owner("lab")
+	counts := s.prompts()
+	for i := range d.inserted {
+		if n := counts[fmt.Sprint(i)]; n != 2 {
+			d.t.Fatalf("%s: group %d of %d has %d rollouts", what, i, d.inserted, n)
+		}
+	}
+}
+
+// replace replaces a node that is down by one with an empty folder, and scrubs the new copy.
 func (c *trio) replace(at int) {
 	c.t.Helper()
-	if risks := strings.Join(c.any().View().Risks, ""); !strings.Contains(risks, "has a damaged copy of table lab") {
-		c.t.Errorf("the risks are %q", risks)
-	}
-	c.kill(at)
 	lost := c.options[at].Node
 	c.options[at].Node, c.options[at].Replaces, c.options[at].Data = lost+"x", lost, c.t.TempDir()
 	c.start(at)

@@ -118,6 +118,12 @@ func startTrio(t testing.TB) *trio {
 }
 
 func (c *trio) start(i int) {
+	if err := c.tryStart(i); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *trio) tryStart(i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	c.hosts[i] = &memoryHost{open: make(map[string]*served)}
@@ -126,11 +132,10 @@ func (c *trio) start(i int) {
 		n.tables.pause = 2 * time.Second
 		err = n.Start(ctx, fmt.Sprintf("grpc://n%d", i), c.hosts[i])
 	}
-	if err != nil {
-		c.t.Error(err)
-		return
+	if err == nil {
+		c.nodes[i] = n
 	}
-	c.nodes[i] = n
+	return err
 }
 
 // kill ends a node without a word to the others.
