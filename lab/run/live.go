@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
@@ -53,6 +54,14 @@ func (c Config) validateLive() error {
 	p.Check(c.Prompts.Fraction == 0, "prompts.fraction", c.Prompts.Fraction, "0 "+workersChoose)
 	p.Check(c.Generate.Experts == 0, "generate.experts", c.Generate.Experts, "0 on the real clock, where workers generate")
 	p.Check(c.Prompts.Skip == "", "prompts.skip", c.Prompts.Skip, "none "+workersChoose)
+	o := c.pipelineOptions().WithDefaults()
+	if ahead := c.Live.MaxStaleness; ahead != nil && (!c.Replays() || c.drawsFresh()) {
+		p.Check(o.FreshAt == nil, "live.max_staleness", *ahead, "none where the share of fresh sources follows the version: "+
+			"the gate lets as much start for each update")
+		least := o.BatchUpdates*(1+o.Mix) - 1
+		p.Check(*ahead >= least, "live.max_staleness", *ahead, "%d or more with pipeline.batch_updates %d and replay.mix "+
+			"%d, or none: the first batch takes more than may start for one update", least, o.BatchUpdates, o.Mix)
+	}
 	return p.Err()
 }
 
@@ -100,8 +109,10 @@ func (c Config) gate() *wire.Gate {
 		return nil
 	}
 	perUpdate := float64(c.Pipeline.Batch) / float64(max(1, c.Pipeline.BatchUpdates))
-	if c.Replays() {
-		perUpdate = c.pipelineOptions().WithDefaults().NewPerUpdate()
+	if c.Replays() { // and trainers wait for whole groups of fresh rollouts
+		o := c.pipelineOptions().WithDefaults()
+		group := float64(o.Group)
+		perUpdate = max(o.NewPerUpdate(), math.Ceil(o.FreshPerUpdate()/group)*group)
 	}
 	return &wire.Gate{RolloutsPerUpdate: perUpdate, MaxStaleness: *c.Live.MaxStaleness, GrantSeconds: maxGroup}
 }

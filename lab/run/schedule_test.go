@@ -152,3 +152,48 @@ func TestVaryingLengthsStallAQueueAndNotABuffer(t *testing.T) {
 			"buffer for %.3f", varied, alike, buffer)
 	}
 }
+
+// A gate lets as much start for each update as the trainer waits for, or both would wait for ever.
+func TestTheGateOfARunOnTheRealClockLetsEnoughStart(t *testing.T) {
+	const fresh = "replay.sources=[{name: a, pool: fresh, wait: true, share: "
+	for set, want := range map[string]float64{ // batches of 256, by two engines to a trainer at mu 5.28: 97
+		"":                        256 * 2 / 5.28,
+		"replay.fresh_share=0.25": 256 * 2 / 5.28,
+		"replay.fresh_share=0.5":  128,
+		"replay.fresh_share=0.51": 136, // 131 rollouts
+		fresh + "0.75}]":          192,
+		"replay.mix=1":            128,
+		"replay.sampler=fifo":     256,
+		"pipeline.batch_updates=2;" + fresh + "1}]": 128,
+	} {
+		c, err := liveConfig(t, set)
+		if err != nil {
+			t.Fatalf("%s: %v", set, err)
+		}
+		if got := c.gate().RolloutsPerUpdate; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %g rollouts per update, want %g", set, got, want)
+		}
+	}
+	for set, want := range map[string]string{
+		"replay.mix=2;live.max_staleness=1":            "live.max_staleness: 1: want 2 or more with pipeline.batch_updates",
+		"replay.sampler=lifo;pipeline.batch_updates=4": "live.max_staleness: 2: want 3 or more with pipeline.batch_updates 4",
+		fresh + "version / 9}]":                        "live.max_staleness: 2: want none where the share of fresh sources",
+	} {
+		if _, err := liveConfig(t, set); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s gave %v, want %s", set, err, want)
+		}
+	}
+}
+
+func liveConfig(t *testing.T, set string) (Config, error) {
+	all := []string{"pipeline.workers=2", "pipeline.trainers=1", "pipeline.batch=256", "live.max_staleness=2"}
+	if set != "" {
+		all = append(all, strings.Split(set, ";")...)
+	}
+	c, err := Load("", all)
+	if err != nil {
+		return c, err
+	}
+	c = c.WithBuffer(Remote{Publish: t.TempDir()})
+	return c, c.Validate()
+}
