@@ -144,15 +144,15 @@ func TestReferenceOfPythonHasTheMethodsOfTables(t *testing.T) {
 		method := reference.Method{Name: m.Name, Title: m.Title, Source: m.Source}
 		plain, skips := true, false
 		for _, section := range sections {
-			for _, k := range section.Value.(yaml.MapSlice) {
-				switch key := k.Key.(string); {
+			for _, k := range mapping(section.Value).(reference.Mapping) {
+				switch key := k.Key; {
 				case section.Key == "learner" && key == "advantage": // which tables take at insertion
 					method.Keys = append(method.Keys, k)
 				case section.Key == "prompts":
 					method.Prompts = append(method.Prompts, k)
 					plain, skips = false, skips || key == "skip"
 				case section.Key != "replay" || !known[key]:
-					method.Trainer = append(method.Trainer, yaml.MapItem{Key: section.Key.(string) + "." + key, Value: k.Value})
+					method.Trainer = append(method.Trainer, reference.Entry{Key: section.Key.(string) + "." + key, Value: k.Value})
 				case key != "capacity" || k.Value != uint64(0):
 					method.Keys = append(method.Keys, k)
 					plain = plain && (key == "sampler" || key == "capacity")
@@ -168,6 +168,25 @@ func TestReferenceOfPythonHasTheMethodsOfTables(t *testing.T) {
 		t.Error(err)
 	}
 	compareWith(t, methodsPath, w.String())
+}
+
+// mapping returns a value of YAML as that of a reference.
+func mapping(value any) any {
+	switch v := value.(type) {
+	case yaml.MapSlice:
+		var m reference.Mapping
+		for _, k := range v {
+			m = append(m, reference.Entry{Key: k.Key.(string), Value: mapping(k.Value)})
+		}
+		return m
+	case []any:
+		list := make([]any, len(v))
+		for i, each := range v {
+			list[i] = mapping(each)
+		}
+		return list
+	}
+	return value
 }
 
 // compareWith compares a file with what the code says, after writing it if that was asked for.

@@ -8,8 +8,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
@@ -148,7 +146,16 @@ func (p python) class(name, doc string, keys []pythonKey) {
 // Method is a published method whose mechanism is a table's. Its keys are in the order of its file.
 type Method struct {
 	Name, Title, Source    string
-	Keys, Prompts, Trainer yaml.MapSlice // of the table, of its prompt replay, and what is for others as section.key
+	Keys, Prompts, Trainer Mapping // of the table, of its prompt replay, and what is for others as section.key
+}
+
+// Mapping is keys in order, with strings, numbers, booleans, lists of these as []any, and mappings.
+type Mapping []Entry
+
+// Entry is a key and its value.
+type Entry struct {
+	Key   string
+	Value any
 }
 
 // PythonMethods writes the Python module of methods.
@@ -157,7 +164,7 @@ func (w *Writer) PythonMethods(list []Method) {
 	for _, m := range list {
 		keys := m.Keys
 		if len(m.Prompts) > 0 {
-			keys = append(slices.Clone(keys), yaml.MapItem{Key: "prompts", Value: m.Prompts})
+			keys = append(slices.Clone(keys), Entry{"prompts", m.Prompts})
 		}
 		fmt.Fprintf(&w.out, "    %q: Method(\n", m.Name)
 		fmt.Fprintf(&w.out, "        title=%q,\n        source=%q,\n", m.Title, m.Source)
@@ -170,10 +177,10 @@ func (w *Writer) PythonMethods(list []Method) {
 	w.out.WriteString("}\n")
 }
 
-// literal writes what YAML has as Python has it.
+// literal writes a value as Python has it.
 func (w *Writer) literal(value any) string {
 	switch v := value.(type) {
-	case yaml.MapSlice:
+	case Mapping:
 		entries := make([]string, len(v))
 		for i, k := range v {
 			entries[i] = fmt.Sprintf("%q: %s", k.Key, w.literal(k.Value))
@@ -272,7 +279,7 @@ class Method:
 def method_of(name: str) -> Method:
     """Return a method by its name. Raises Invalid, naming all."""
     if name not in METHODS:
-        raise Invalid(f"method: {name!r}: want one of {', '.join(METHODS)}; the others that `+"`reprise methods`"+` lists "
+        raise Invalid(f"method: {name!r}: want one of {', '.join(METHODS)}; the others that ` + "`reprise methods`" + ` lists "
                       "are losses or choose what is generated, with any table")  # fmt: skip
     return METHODS[name]
 
