@@ -57,7 +57,7 @@ func (e Experts) replace(s shard, terms, clipped *Node) (_, _ *Node) {
 	if s.expert == nil || e.Term == "" {
 		return terms, clipped
 	}
-	own, p := s.logp, Exp(s.logp)
+	own, p := s.logp, Exp(MinScalar(s.logp, 0)) // rounding may put it above 1
 	switch e.Term {
 	case ExpertPhi:
 		own = Mul(StopGradient(Mul(p, OneMinus(p))), s.logp)

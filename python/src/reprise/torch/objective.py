@@ -343,10 +343,10 @@ def loss(
 
 def _expert(o: Objective, logp: Tensor, advantage: Tensor) -> Tensor:
     """Return the terms of rollouts without log-probs."""
+    p = logp.clamp(max=0).exp()  # rounding may put it above 1
     if o.experts == "shaped":
-        return advantage * logp.exp() / (logp.exp() + (o.expert_gamma or 0.1))
-    p = logp.detach().exp()
-    return p * (1 - p) * logp if o.experts == "phi" else logp
+        return advantage * p / (p + (o.expert_gamma or 0.1))
+    return (p * (1 - p)).detach() * logp if o.experts == "phi" else logp
 
 
 def _clipped(ratio: Tensor, within: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
