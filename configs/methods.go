@@ -97,8 +97,6 @@ func missing() []Method {
 			Needs: "a predictor of difficulty; the score takes one that is reported"},
 		{Name: "pope", Title: "RRL, PrefixRL, POPE: start from earlier states or prefixes.",
 			Source: "arXiv 2504.14363, 2601.18795, 2601.18779", Needs: prefixes},
-		{Name: "remix", Title: "ReMix: more updates a batch under a KL constraint, then on-policy again.",
-			Source: "arXiv 2507.06892", Needs: "a schedule of updates and of the constraint"},
 		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
 			Source: "arXiv 2509.23232", Needs: prefixes},
 		{Name: "windowed-fifo", Title: "Forge: a queue out of order within a window.", Source: "a report",

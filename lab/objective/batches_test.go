@@ -50,6 +50,7 @@ type options struct {
 	RPrime         RPrime        `json:"r_prime,omitempty"`
 	KLCoef         float64       `json:"kl_coef,omitempty"`
 	KLWeighted     bool          `json:"kl_weighted,omitempty"`
+	KLAnchor       float64       `json:"kl_anchor,omitempty"`
 	ValueCoef      float64       `json:"value_coef,omitempty"`
 	ValueClip      float64       `json:"value_clip,omitempty"`
 	Shift          *float64      `json:"shift,omitempty"`
@@ -69,7 +70,7 @@ func optionsOf(o Objective) options {
 			ExpertGamma: o.Experts.Gamma}
 	case OffPolicyGRPO:
 		return options{Objective: o.Name(), Normalisation: o.Normalisation, ConstantLength: o.ConstantLength,
-			Clip: o.Clip, RPrime: o.RPrime, KLCoef: o.KLCoef, KLWeighted: o.KLWeighted,
+			Clip: o.Clip, RPrime: o.RPrime, KLCoef: o.KLCoef, KLWeighted: o.KLWeighted, KLAnchor: o.KLAnchor,
 			Proximal: o.Corrections.Proximal, Correction: o.Corrections.Steps}
 	case PPO:
 		s := optionsOf(o.Surrogate)
@@ -111,7 +112,7 @@ func goldenObjectives() (list []Objective) {
 			Corrections: correctionsOf()["together"]})
 	}
 	list = append(list, GRPO{Experts: Experts{Term: ExpertShaped, Gamma: 0.5}, Normalisation: PerToken})
-	return append(list, OAPL{}, OAPL{Beta: 0.5}, TrajectoryBalance{}, TrajectoryBalance{Beta: 0.5})
+	return append(list, OffPolicyGRPO{KLCoef: 0.3, KLAnchor: 0.6, KLWeighted: true, RPrime: RPrimeExact}, OAPL{}, OAPL{Beta: 0.5}, TrajectoryBalance{}, TrajectoryBalance{Beta: 0.5})
 }
 
 func sortedByName[V any](m map[string]V) (values []V) {
@@ -138,7 +139,7 @@ func refusedObjectives() (list []refused) {
 		GRPO{Ratio: "word", ClipLow: 1.5, ClipHigh: -1, Normalisation: "row", DualClip: 1},
 		GRPO{ConstantLength: 5}, GRPO{Normalisation: PerConstant}, GRPO{Method: "sarsa"},
 		GRPO{Method: CISPO, DualClip: 2}, GRPO{Method: DrGRPO, ConstantLength: 3, Normalisation: PerToken},
-		OffPolicyGRPO{Clip: -1, RPrime: "two", KLCoef: -0.5, KLWeighted: true}, OffPolicyGRPO{KLWeighted: true},
+		OffPolicyGRPO{Clip: -1, RPrime: "two", KLCoef: -0.5, KLWeighted: true}, OffPolicyGRPO{KLWeighted: true}, OffPolicyGRPO{KLAnchor: 0.5},
 		OffPolicyGRPO{Corrections: Corrections{Proximal: ProximalRecompute}},
 		PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: -0.25}, OAPL{Beta: -1},
 		GRPO{Experts: Experts{Term: "bc"}}, GRPO{Experts: Experts{Term: ExpertSFT, Gamma: 0.5}},

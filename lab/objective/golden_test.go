@@ -98,6 +98,10 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 		// k3 = x - 1 - ln x at x = pi_ref/pi: 0 at 1, 0.1931472 at 1/2, 0.3068528 at 2. Rows 0.1931472/2 = 0.0965736
 		// and 2*0.3068528/3 = 0.2045685: 0.2083333 + 0.5*(0.0965736 + 0.5*0.2045685)/2.
 		{"grpo_off kl", OffPolicyGRPO{KLCoef: 0.5}, 0.2580478, 0.4},
+		// To pi_k/pi = 0.65/0.75, 0.4; 1/2, 1.6, 2.4: k3 0.0097675, 0.3162907; 0.1931472, 0.1299964, 0.5245313; means of the
+		// rows 0.1630291 and 0.2825583. 0.2083333 + 0.5*(0.25*(0.0965736 + 0.5*0.2045685) + 0.75*(0.1630291 +
+		// 0.5*0.2825583))/2.
+		{"grpo_off convex kl", OffPolicyGRPO{KLCoef: 0.5, KLAnchor: 0.75}, 0.2778197, 0.4},
 		// By r: 1.5*0.1931472/2 = 0.1448604 and (1 + 0.5)*0.3068528/3 = 0.1534264: 0.2083333 + 0.5*(0.1448604 +
 		// 0.5*0.1534264)/2.
 		{"grpo_off weighted kl", OffPolicyGRPO{KLCoef: 0.5, KLWeighted: true}, 0.2637267, 0.4},
@@ -244,6 +248,8 @@ func TestOptionsOutOfRangeAreAllNamed(t *testing.T) {
 			"clip: -1", "r_prime: two", "kl_coef: -1", "constant_length: 2"}},
 		{OffPolicyGRPO{Clip: nan, KLCoef: math.Inf(1)}, []string{"clip: NaN", "kl_coef: +Inf"}},
 		{OffPolicyGRPO{KLWeighted: true}, []string{"kl_weighted: true"}},
+		{OffPolicyGRPO{KLAnchor: 0.5}, []string{"kl_anchor: 0.5: want 0, or a kl_coef"}},
+		{OffPolicyGRPO{KLCoef: 1, KLAnchor: 1.5}, []string{"kl_anchor: 1.5: want a share"}},
 		{PPO{Surrogate: GRPO{ClipLow: 2}, ValueCoef: -1, ValueClip: nan},
 			[]string{"clip_low: 2", "value_coef: -1", "value_clip: NaN"}},
 		{PPO{ValueCoef: math.Inf(1), ValueClip: -1}, []string{"value_coef: +Inf", "value_clip: -1"}},

@@ -193,7 +193,9 @@ func naive(o Objective, v values) (loss float64, clipped int) {
 					clipped++
 				}
 				d := v.reference[b][i] - v.logprob(b, i)
-				kl := o.KLCoef * (math.Exp(d) - d - 1)
+				kl := (1 - o.KLAnchor) * o.KLCoef * (math.Exp(d) - d - 1)
+				d = v.anchor[b][i] - v.logprob(b, i)
+				kl += o.KLAnchor * o.KLCoef * (math.Exp(d) - d - 1)
 				if o.KLWeighted {
 					kl *= r
 				}
@@ -255,6 +257,7 @@ func TestOnlyWhatIsReadIsNeeded(t *testing.T) {
 		{GRPO{}, Needs{}}, {SFT{}, Needs{}}, {AsymRE{}, Needs{}}, {GRPO{Method: RLOO}, Needs{}},
 		{OffPolicyGRPO{}, Needs{}},
 		{OffPolicyGRPO{KLCoef: 0.1}, Needs{Reference: true}}, {OffPolicyGRPO{RPrime: RPrimeExact}, Needs{Anchor: true}},
+		{OffPolicyGRPO{KLCoef: 0.1, KLAnchor: 0.5}, Needs{Reference: true, Anchor: true}},
 		{PPO{}, Needs{Critic: true}}, {OAPL{}, Needs{}},
 		{TrajectoryBalance{}, Needs{Reference: true, LogZ: 0.012}},
 	} {
@@ -302,7 +305,9 @@ func combinations() map[string]Objective {
 				all[fmt.Sprintf("grpo_off %s r'=%s clip=%g", norm, prime, clip)] = o
 				o.KLCoef = 0.3
 				all[fmt.Sprintf("grpo_off %s r'=%s clip=%g kl", norm, prime, clip)] = o
-				o.KLWeighted = true
+				o.KLAnchor = 0.4
+				all[fmt.Sprintf("grpo_off %s r'=%s clip=%g convex kl", norm, prime, clip)] = o
+				o.KLAnchor, o.KLWeighted = 0, true
 				all[fmt.Sprintf("grpo_off %s r'=%s clip=%g weighted kl", norm, prime, clip)] = o
 			}
 		}

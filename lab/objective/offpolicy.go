@@ -13,12 +13,14 @@ import (
 //	min(r A, clip(r, max(r'-Clip, 0), r'+Clip) A) - KLCoef KL
 //
 // The estimate is k3 = exp(d) - 1 - d with d = log pi_ref - log pi, averaged over the tokens that b drew. It is never
-// negative, but biased if b is not pi. KLWeighted multiplies it by r, which makes it unbiased.
+// negative, but biased if b is not pi. KLWeighted multiplies it by r, which makes it unbiased. With a KLAnchor c the
+// divergence is ReMix's convex combination, (1 - c) KL(pi || pi_ref) + c KL(pi || pi_k) (arXiv 2507.06892).
 type OffPolicyGRPO struct {
 	Clip           float64       // above 0; 0: 0.2
 	RPrime         RPrime        // empty: RPrimeOne
 	KLCoef         float64       // 0 or more; 0: no KL term, and no reference policy is needed
 	KLWeighted     bool          // with a KLCoef only
+	KLAnchor       float64       // in [0, 1]; with a KLCoef only
 	Normalisation  Normalisation // empty: PerSequence
 	ConstantLength int           // tokens, >= 1; for PerConstant only
 	Corrections    Corrections   // with ProximalBehaviour: r' is the objective's own
@@ -48,7 +50,7 @@ func (OffPolicyGRPO) Name() string { return "grpo_off" }
 // Needs implements Objective.
 func (o OffPolicyGRPO) Needs() Needs {
 	n := o.Corrections.needs()
-	n.Reference, n.Anchor = o.KLCoef != 0, o.RPrime == RPrimeExact
+	n.Reference, n.Anchor = o.KLCoef != 0, o.RPrime == RPrimeExact || o.KLAnchor != 0
 	return n
 }
 
@@ -60,6 +62,8 @@ func (o OffPolicyGRPO) Validate() error {
 	p.Check(o.RPrime == RPrimeOne || o.RPrime == RPrimeExact, "r_prime", o.RPrime, "%s or %s", RPrimeOne, RPrimeExact)
 	p.Check(o.KLCoef >= 0 && finite(o.KLCoef), "kl_coef", o.KLCoef, "a finite number of 0 or more")
 	p.Check(!o.KLWeighted || o.KLCoef != 0, "kl_weighted", o.KLWeighted, "false, or a kl_coef above 0")
+	p.Check(o.KLAnchor >= 0 && o.KLAnchor <= 1, "kl_anchor", o.KLAnchor, "a share in [0, 1]")
+	p.Check(o.KLAnchor == 0 || o.KLCoef != 0, "kl_anchor", o.KLAnchor, "0, or a kl_coef above 0")
 	o.Normalisation.check(&p, o.ConstantLength)
 	p.Check(!o.Corrections.decouples(), "proximal", o.Corrections.Proximal, "%s with objective grpo_off",
 		ProximalBehaviour)
@@ -71,8 +75,8 @@ func (o OffPolicyGRPO) Validate() error {
 	return p.Err()
 }
 
-// Loss implements Objective. It reads Behaviour and Advantage, with RPrimeExact also Anchor, with a KLCoef also
-// Reference, and what the corrections need.
+// Loss implements Objective. It reads Behaviour and Advantage, with RPrimeExact or a KLAnchor also Anchor, with a
+// KLCoef also Reference, and what the corrections need.
 func (o OffPolicyGRPO) Loss(in Inputs) Output {
 	required := append(o.Corrections.inputs(), "Behaviour", "Advantage")
 	if o.Needs().Reference {
@@ -91,6 +95,9 @@ func (o OffPolicyGRPO) Loss(in Inputs) Output {
 	if o.KLCoef != 0 {
 		d.referenceKL = s.referenceKL()
 		kl := d.referenceKL
+		if o.KLAnchor != 0 {
+			kl = Add(MulScalar(kl, 1-o.KLAnchor), MulScalar(s.klTo(s.in.Anchor), o.KLAnchor))
+		}
 		if o.KLWeighted {
 			kl = Mul(ratio, kl)
 		}
@@ -108,11 +115,14 @@ func (o OffPolicyGRPO) clip(s shard, ratio *Node) *Node {
 	return Min(Max(ratio, MaxScalar(AddScalar(centre, -o.Clip), 0)), AddScalar(centre, o.Clip))
 }
 
-// referenceKL returns k3 = exp(d) - 1 - d [B, T] with d = log pi_ref - log pi clipped to +-maxLogRatio: never negative,
-// and 0 where the token does not count. Expm1 keeps the digits near d = 0. The library does not differentiate it, so
-// the derivative exp(d) - 1 is written out.
-func (s shard) referenceKL() *Node {
-	d := ClipScalar(Sub(s.masked(s.in.Reference), s.logp), -maxLogRatio, maxLogRatio)
+// referenceKL returns k3 of KL(pi || pi_ref) [B, T].
+func (s shard) referenceKL() *Node { return s.klTo(s.in.Reference) }
+
+// klTo returns k3 = exp(d) - 1 - d [B, T] with d = other - log pi clipped to +-maxLogRatio: never negative, and 0 where
+// the token does not count. Expm1 keeps the digits near d = 0. The library does not differentiate it, so the derivative
+// exp(d) - 1 is written out.
+func (s shard) klTo(other *Node) *Node {
+	d := ClipScalar(Sub(s.masked(other), s.logp), -maxLogRatio, maxLogRatio)
 	slope := StopGradient(Expm1(d))
 	return Add(StopGradient(Sub(slope, d)), Mul(slope, Sub(d, StopGradient(d))))
 }

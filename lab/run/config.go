@@ -180,6 +180,8 @@ type Learner struct {
 	RPrime         string  `yaml:"r_prime"`     // grpo_off: one or exact
 	KLCoef         float64 `yaml:"kl_coef"`     // grpo_off: weight of KL(pi || pi_ref) in the loss; 0: none
 	KLWeighted     bool    `yaml:"kl_weighted"` // grpo_off: multiply that KL by the ratio
+	// grpo_off: share of that KL that is taken to the weights at the start of the batch instead of pi_ref, 0 to 1 [0]
+	KLAnchor float64 `yaml:"kl_anchor,omitempty"`
 	// advantages batch and group_batch: weight of KL(pi || pi_ref) in the reward; 0: none
 	KLPenalty float64 `yaml:"kl_penalty"`
 	// M, updates after which pi_ref becomes the current policy; 0: never

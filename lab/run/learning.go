@@ -105,6 +105,7 @@ func (l Learner) objective() (objective.Objective, error) {
 	case objective.OffPolicyGRPO{}.Name():
 		return objective.OffPolicyGRPO{
 			Clip: l.Clip, RPrime: objective.RPrime(l.RPrime), KLCoef: l.KLCoef, KLWeighted: l.KLWeighted,
+			KLAnchor:      l.KLAnchor,
 			Normalisation: surrogate.Normalisation, ConstantLength: l.ConstantLength, Corrections: surrogate.Corrections,
 		}, nil
 	case objective.AsymRE{}.Name():
@@ -174,6 +175,7 @@ func (l Learner) validateRead() error {
 		{"r_prime", l.RPrime, d.RPrime, off, ""},
 		{"kl_coef", l.KLCoef, d.KLCoef, off, nil},
 		{"kl_weighted", l.KLWeighted, d.KLWeighted, off, nil},
+		{"kl_anchor", l.KLAnchor, d.KLAnchor, off, nil},
 		{"value_coef", l.ValueCoef, d.ValueCoef, ppo, 0.0},
 		{"value_clip", l.ValueClip, d.ValueClip, ppo, 0.0},
 		{"gamma", l.Gamma, d.Gamma, ppo, nil},

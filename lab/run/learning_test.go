@@ -83,9 +83,9 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 			return reflect.DeepEqual(l.Objective, objective.GRPO{Method: "cispo", Ratio: objective.TokenRatio, ClipLow: 1,
 				ClipHigh: 4, Normalisation: objective.PerToken, Corrections: plain})
 		},
-		"learner.objective=grpo_off,learner.clip=0.1,learner.r_prime=exact,learner.kl_coef=0.5,learner.kl_weighted=true,learner.reference_every=7,learner.reference_swaps=3": func(l policy.Learning) bool {
+		"learner.objective=grpo_off,learner.clip=0.1,learner.r_prime=exact,learner.kl_coef=0.5,learner.kl_weighted=true,learner.kl_anchor=0.25,learner.reference_every=7,learner.reference_swaps=3": func(l policy.Learning) bool {
 			return reflect.DeepEqual(l.Objective, objective.OffPolicyGRPO{Clip: 0.1, RPrime: objective.RPrimeExact,
-				KLCoef: 0.5, KLWeighted: true, Normalisation: objective.PerSequence, Corrections: plain}) &&
+				KLCoef: 0.5, KLWeighted: true, KLAnchor: 0.25, Normalisation: objective.PerSequence, Corrections: plain}) &&
 				l.Reference == policy.Reference{Every: 7, Swaps: 3}
 		},
 		"learner.objective=asymre,learner.shift=-0.25": func(l policy.Learning) bool {

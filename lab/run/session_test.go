@@ -141,7 +141,7 @@ func modes() map[string][]string {
 			"learner.normalisation=constant", "learner.constant_length=4"},
 		"off-policy, reference swapped": {"pipeline.mode=sync", "pipeline.batch_updates=3", "pipeline.publish_every=6",
 			"learner.objective=grpo_off", "learner.r_prime=exact",
-			"learner.kl_coef=0.1", "learner.kl_weighted=true", "learner.reference_every=4", "learner.reference_swaps=2",
+			"learner.kl_coef=0.1", "learner.kl_weighted=true", "learner.kl_anchor=0.5", "learner.reference_every=4", "learner.reference_swaps=2",
 			"learner.mask_zero_variance=true", "evaluate.bound_every=2"},
 		"experts, interpolated": {"generate.experts=2", "learner.experts=shaped", "learner.expert_weight=0.8 - version / 20",
 			"learner.proximal=interpolate", "pipeline.batch_updates=2"},

@@ -304,7 +304,7 @@ def test_options_that_go_refuses_are_refused_alike(golden: dict[str, Any]) -> No
     def problems(text: str) -> list[str]:
         return sorted(line.split(": want ")[0].lower() for line in text.splitlines())
 
-    assert len(golden["refused"]) == 23
+    assert len(golden["refused"]) == 24
     for refused in golden["refused"]:
         with pytest.raises(reprise.Invalid) as caught:
             rt.Objective(**refused["options"])

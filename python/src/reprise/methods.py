@@ -160,6 +160,16 @@ METHODS: Mapping[str, Method] = {
         },
         trainer={},
     ),
+    "remix": Method(
+        title="ReMix: more updates on each batch, of which a part is old, under a convex KL constraint, then on-policy again.",
+        source="arXiv 2507.06892",
+        keys={
+            "sampler": "distinct",
+            "capacity": 1920,
+            "sources": [{"name": "fresh", "pool": "fresh", "share": "version < 100 ? 0.6 : 1", "wait": True}, {"name": "past", "share": "version < 100 ? 0.4 : 0", "where": "age <= 4"}],
+        },
+        trainer={"pipeline.batch_updates": 2, "learner.objective": "grpo_off", "learner.r_prime": "exact", "learner.kl_coef": 0.01, "learner.kl_anchor": 0.5, "learner.reference_every": 100, "learner.reference_swaps": 1},
+    ),
     "repo": Method(
         title="RePO: replayed rollouts of the same prompt beside fresh ones, with advantages of each apart.",
         source="arXiv 2506.09340",

@@ -21,7 +21,7 @@ _REDUCED = {"normalisation", "constant_length"}
 _CLIPPED = {*_REDUCED, "ratio", "clip_low", "clip_high", "dual_clip", "proximal", "correction"}
 READ = {name: {*_CLIPPED, "experts", "expert_gamma"} for name in SURROGATES} | {
     "ppo": {*_CLIPPED, "value_coef", "value_clip"},
-    "grpo_off": {*_REDUCED, "clip", "r_prime", "kl_coef", "kl_weighted", "proximal", "correction"},
+    "grpo_off": {*_REDUCED, "clip", "r_prime", "kl_coef", "kl_weighted", "kl_anchor", "proximal", "correction"},
     "asymre": {"shift"},
     "oapl": {"beta"},
     "trajectory_balance": {"beta"},
@@ -75,6 +75,8 @@ class Objective:
     """grpo_off: 0 or more."""
     kl_weighted: bool = False
     """grpo_off: multiply the KL by r."""
+    kl_anchor: float = 0.0
+    """grpo_off: 0 to 1, the share of the KL that is taken to the policy of ``anchor`` instead of the reference's."""
     value_coef: float = 0.0
     """ppo: above 0 [0.1]."""
     value_clip: float = 0.0
@@ -149,6 +151,8 @@ class Objective:
         p.number("kl_coef", self.kl_coef, lambda x: x >= 0, "a finite number of 0 or more")
         p.check(not self.kl_weighted or self.kl_coef != 0, "kl_weighted", self.kl_weighted,
                 "False, or a kl_coef above 0")  # fmt: skip
+        p.number("kl_anchor", self.kl_anchor, lambda x: 0 <= x <= 1, "a share in [0, 1]")
+        p.check(self.kl_anchor == 0 or self.kl_coef != 0, "kl_anchor", self.kl_anchor, "0, or a kl_coef above 0")
         p.number("shift", self.shift, lambda x: True, "a finite number")
         if self.objective == "grpo_off":
             p.check(self.proximal == "behaviour", "proximal", self.proximal, "behaviour with objective grpo_off")
@@ -213,7 +217,7 @@ def loss(
         group_means: float [B]: the mean reward of the group when it was inserted. asymre.
         groups: number [B]: rollouts of equal numbers are of one prompt, which no other shard has. trajectory_balance.
         anchor: float: log-probs under the weights at the start of the batch. proximal recompute and unweighted, r_prime
-            exact. With one update on each batch they are ``logprobs.detach()``.
+            exact, kl_anchor. With one update on each batch they are ``logprobs.detach()``.
         staleness: number, or [B] for all tokens of a rollout: versions between the weights that sampled the token and
             those at the start of the batch. proximal interpolate.
         reference: float: log-probs under the reference policy. grpo_off with a kl_coef, trajectory_balance.
@@ -295,7 +299,7 @@ def loss(
         of_group = [torch.zeros_like(gain).index_add(0, same, x) for x in (gain.detach() * member, member)]
         log_z = of_group[0][same] / of_group[1][same].clamp(min=1)
         total = (weight * rows.masked_rows((o.beta * (log_z - gain)).square())).sum() / of["rollouts"]
-        sums["kl_reference"] = rows.masked(_reference_kl(ref, logp)).sum()
+        sums["kl_reference"] = rows.masked(_kl_to(ref, logp)).sum()
     else:
         b, advantage = detached("behaviour", behaviour), detached("advantages", advantages)
         c = corrected(rows, steps, o.proximal, logp=logp, behaviour=b, advantage=advantage, anchor=anchor,
@@ -303,10 +307,13 @@ def loss(
         corrections = c.touched
         if o.objective == "grpo_off":
             prime = bounded_exp(detached("anchor", anchor) - b) if o.r_prime == "exact" else None
-            ref = detached("reference", reference) if o.kl_coef else None
-            terms, clipped, kl = _off_policy(o, c, logp, advantage, prime, ref)
-            if kl is not None:
+            terms, clipped, ratio = _off_policy(o, c, advantage, prime)
+            if o.kl_coef:
+                kl = _kl_to(detached("reference", reference), logp)
                 sums["kl_reference"] = rows.masked(kl).sum()
+                if o.kl_anchor:
+                    kl = (1 - o.kl_anchor) * kl + o.kl_anchor * _kl_to(detached("anchor", anchor), logp)
+                terms = terms - o.kl_coef * (ratio * kl if o.kl_weighted else kl)
         else:
             terms, clipped = _surrogate(o, rows, c, logp, advantage)
             if unknown is not None and o.experts:
@@ -372,24 +379,20 @@ def _surrogate(o: Objective, rows: Rows, c: Corrected, logp: Tensor, advantage: 
 
 
 def _off_policy(
-    o: Objective, c: Corrected, logp: Tensor, advantage: Tensor, prime: Tensor | None, reference: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the terms of grpo_off, where the clip decides them, and k3 of KL(pi || pi_ref) with a reference."""
+    o: Objective, c: Corrected, advantage: Tensor, prime: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the terms of grpo_off without its KL, where the clip decides them, and r."""
     ratio = bounded_exp(c.log_ratio)
     if prime is None:
         within = ratio.clamp(max(1 - o.clip, 0), 1 + o.clip)
     else:
         within = torch.minimum(torch.maximum(ratio, (prime - o.clip).clamp(min=0)), prime + o.clip)
     terms, clipped = _clipped(ratio, within, advantage)
-    terms = c.of(terms)
-    if reference is None:
-        return terms, clipped, None
-    kl = _reference_kl(reference, logp)
-    return terms - o.kl_coef * (ratio * kl if o.kl_weighted else kl), clipped, kl
+    return c.of(terms), clipped, ratio
 
 
-def _reference_kl(reference: Tensor, logp: Tensor) -> Tensor:
-    """Return k3 of KL(pi || pi_ref) by token."""
-    d = (reference - logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+def _kl_to(other: Tensor, logp: Tensor) -> Tensor:
+    """Return k3 of KL(pi || other) by token."""
+    d = (other - logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     slope = d.detach().expm1()  # the derivative, written out: that of expm1 loses its digits near d = 0
     return slope - d.detach() + slope * (d - d.detach())
