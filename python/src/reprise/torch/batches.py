@@ -13,12 +13,13 @@ from ..padded import Packed, Padded
 
 def inputs(batch: Padded[Tensor] | Packed[Tensor]) -> dict[str, Any]:
     """Return a batch's columns under the names of `loss`'s arguments: the mask, the behaviour log-probs, advantages,
-    weights, rewards, groups, group means and the staleness of rollouts' oldest tokens, the producer's reference log-probs and
-    values (as old values) if it gave them, and for packed batches the bounds of their rollouts."""
+    weights, rewards, groups, group means and the staleness of rollouts' oldest tokens, the producer's reference
+    log-probs and values (as old values) if it gave them, and for packed batches the bounds of their rollouts."""
     named = {
         "mask": batch.loss_mask, "behaviour": batch.logprobs, "advantages": batch.advantages,
         "weights": batch.weights, "staleness": batch.staleness, "rewards": batch.rewards,
-        "group_means": batch.group_means, "groups": batch.groups, "reference": batch.ref_logprobs, "old_values": batch.values,
+        "group_means": batch.group_means, "groups": batch.groups,
+        "reference": batch.ref_logprobs, "old_values": batch.values,
     }  # fmt: skip
     if isinstance(batch, Packed):
         named["cu_seqlens"] = batch.cu_seqlens[: len(batch.lengths) + 1]

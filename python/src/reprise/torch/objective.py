@@ -129,7 +129,8 @@ class Objective:
         """Report the options out of their ranges."""
         terms = ("sft", "phi", "shaped")
         p.check(self.experts in ("", *terms), "experts", self.experts, "sft, phi or shaped, or none")
-        p.number("expert_gamma", self.expert_gamma, lambda x: x >= 0, "a finite number above 0, or 0 for the default 0.1")
+        want = "a finite number above 0, or 0 for the default 0.1"
+        p.number("expert_gamma", self.expert_gamma, lambda x: x >= 0, want)
         p.check(not self.expert_gamma or self.experts == "shaped", "expert_gamma", self.expert_gamma,
                 "0, or experts: shaped, which reads it")  # fmt: skip
         p.check(self.ratio in ("token", "sequence"), "ratio", self.ratio, "token or sequence")
@@ -209,7 +210,8 @@ def loss(
             be over the ids of the mask, as log b is: `restrict` the logits.
         objective: with its options, or its name.
         mask: bool or number: not 0 where the policy produced the token. A rollout without such tokens counts nowhere.
-        behaviour: float: log b, recorded at generation; NaN where nobody knows it. All but asymre and trajectory_balance; there for metrics only.
+        behaviour: float: log b, recorded at generation; NaN where nobody knows it, which objectives with ``experts``
+            take. All but asymre and trajectory_balance; there for metrics only.
         advantages: float, or [B] for all tokens of a rollout. All but asymre and trajectory_balance; there for metrics
             only.
         weights: float [B]: of replay, multiply the rollouts' terms; None: 1.
