@@ -455,6 +455,7 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"objective": "grpo_off", "r_prime": "exact", "kl_coef": 0.1, "kl_weighted": True},
     {"objective": "dr_grpo", "constant_length": 12},
     {"objective": "asymre", "shift": -0.2},
+    {"objective": "oapl", "beta": 0.1},
 ]  # fmt: skip
 
 
@@ -498,7 +499,7 @@ def test_a_batch_of_a_service_has_the_same_loss_in_torch_as_in_go(
         "service": server.address, "table": to.name, "request": "golden", "size": size, "rollouts": known,
         "configurations": [{"learner": options} for options in CONFIGURATIONS],
     }))  # fmt: skip
-    go_test("./run", "TestTheLossOfABatchThatPythonDrew", f"-sampled={file}")
+    go_test("./lab/run", "TestTheLossOfABatchThatPythonDrew", f"-sampled={file}")
 
     written = json.loads((tmp_path / "batch.json.losses").read_text())
     assert len(written) == len(CONFIGURATIONS)
