@@ -100,6 +100,6 @@ func missing() []Method {
 		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
 			Source: "arXiv 2509.23232", Needs: prefixes},
 		{Name: "windowed-fifo", Title: "Forge: a queue out of order within a window.", Source: "a report",
-			Needs: "such a sampler"},
+			Needs: "the order in which groups were started, known to all shards of a table"},
 	}
 }
