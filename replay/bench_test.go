@@ -132,6 +132,7 @@ func BenchmarkInsert(b *testing.B) {
 		{"fifo,max_staleness", Options{MaxStaleness: 1 << 20}},
 		{"fifo,shards=4", Options{Shards: 4}},
 		{"positive", Options{Retention: KeepPositive, PositiveFraction: 0.5}},
+		{"scored", Options{Retention: KeepScored, Score: "version - 2 * uses"}},
 		{"prioritized", Options{Sampler: Prioritized}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

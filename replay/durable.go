@@ -631,6 +631,9 @@ func (s *shard) readmit(unit []Stored) {
 	if it := &s.items[first]; it.Uses > 0 {
 		s.sampler.setUses(first, it.Uses)
 	}
+	if s.retention != nil && s.retention.scored != nil {
+		s.retention.scored.weigh(first)
+	}
 	if unit[0].Marks&MarkFresh != 0 && s.retention != nil {
 		s.fresh.push(&s.store, first)
 	}

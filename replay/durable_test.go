@@ -259,6 +259,8 @@ func everyKind() (list []Options) {
 			{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4},
 			{Capacity: 12, CapacityBytes: 900},
 			{Capacity: 12, Select: 2, MaxStaleness: 9},
+			{Capacity: 12, Retention: KeepScored, Score: "version - 2 * uses", MaxUses: 3},
+			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)"},
 			{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
 			{Capacity: 16, Retention: KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.5},
 			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, MaxUses: 2, MaxStaleness: 30},
@@ -273,7 +275,7 @@ func everyKind() (list []Options) {
 			o.PromptIndex = !kind.Consumes() && o.Unit != UnitGroup
 			if kind.Consumes() {
 				o.MaxUses = min(o.MaxUses, 1)
-				if o.Retention == KeepPositive {
+				if o.Retention == KeepPositive || o.Retention == KeepScored {
 					continue
 				}
 			}

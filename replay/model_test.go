@@ -263,6 +263,10 @@ func (m *model) retain(shard int) {
 		return
 	}
 	held := m.present(shard)
+	if m.o.Retention == KeepScored {
+		m.retainScored(held)
+		return
+	}
 	kept := int(math.Round(m.o.PositiveFraction * float64(m.o.shardCapacity())))
 	newest := m.o.shardCapacity() - kept
 	slices.Reverse(held)
@@ -288,6 +292,23 @@ func (m *model) retain(shard int) {
 		if bytes += u.bytes(); u.present && bytes > m.o.shardBytes() {
 			m.evict(u, rollout.EvictedByCapacity)
 		}
+	}
+}
+
+// retainScored evicts the unit of the least score, the oldest among equals, until the others fit.
+func (m *model) retainScored(held []*modelUnit) {
+	for {
+		if n, bytes := count(held); n <= m.o.shardCapacity() && bytes <= m.o.shardBytes() {
+			return
+		}
+		least := 0
+		for i, u := range held {
+			if m.score(u, m.o.Score) < m.score(held[least], m.o.Score) {
+				least = i
+			}
+		}
+		m.evict(held[least], rollout.EvictedByCapacity)
+		held = slices.Delete(held, least, least+1)
 	}
 }
 
@@ -1384,6 +1405,10 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 12, MaxUses: 2, MinSize: 4},
 		{Capacity: 12, CapacityBytes: 900},
 		{Capacity: 12, Select: 2},
+		{Capacity: 12, Retention: KeepScored, Score: "version - 2 * uses", MaxUses: 3},
+		{Capacity: 12, Retention: KeepScored, Score: "reward > 0.5 ? meta.none : tokens", CapacityBytes: 900},
+		{Capacity: 24, Shards: 2, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)", MaxStaleness: 6},
+		{Capacity: 18, Unit: UnitGroup, GroupSize: 3, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)"},
 		{Capacity: 24, Shards: 2, Select: 1, SelectBy: SelectReward, MaxStaleness: 3, Advantage: advantage.NoStd},
 		{Capacity: 24, Shards: 2, MaxUses: 3, MaxStaleness: 3},
 		{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
@@ -1415,7 +1440,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		for _, o := range bounds {
 			o.Sampler = kind
 			if kind.Consumes() {
-				o.MaxUses, o.Retention, o.PositiveFraction, o.PositivesPerPrompt = 0, "", 0, 0
+				o.MaxUses, o.Retention, o.PositiveFraction, o.PositivesPerPrompt, o.Score = 0, "", 0, 0, ""
 				if o.DrawAdvantage == AdvantageBaseline {
 					o.DrawAdvantage = AdvantageRegrouped
 				}
@@ -1448,7 +1473,7 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 	if o.Sampler == Prioritized {
 		name += fmt.Sprintf("/%s,%s,%s", o.PriorityBase, o.Draws, o.Entry)
 	}
-	name += o.Order
+	name += o.Order + o.Score
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		steps := 250

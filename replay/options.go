@@ -30,6 +30,9 @@ type Options struct {
 	CapacityBytes int64 `json:"capacity_bytes,omitempty" default:"no limit" range:"[0, inf)"`
 	// what is kept when the table is full
 	Retention Retention `json:"retention,omitempty" default:"fifo"`
+	// of retention scored: a number such as version - 2 * uses; the rollout of the least leaves first, and the oldest
+	// among equals, the newcomer included; what is not known leaves before all; of unit group, the mean over the group
+	Score string `json:"score,omitempty" default:"none"`
 	// share of the capacity reserved for correct rollouts, with retention positive
 	PositiveFraction float64 `json:"positive_fraction,omitempty" default:"0" range:"[0, 1)"`
 	// least reward of a correct rollout
@@ -137,10 +140,11 @@ type Retention string
 const (
 	KeepNewest   Retention = "fifo"     // the newest
 	KeepPositive Retention = "positive" // the newest, and the newest correct ones among the others
+	KeepScored   Retention = "scored"   // those of the largest Options.Score
 )
 
 // Values returns every retention.
-func (Retention) Values() []string { return texts(KeepNewest, KeepPositive) }
+func (Retention) Values() []string { return texts(KeepNewest, KeepPositive, KeepScored) }
 
 func texts[T ~string](list ...T) (out []string) {
 	for _, each := range list {
@@ -430,6 +434,9 @@ func (o Options) Validate() error {
 		"0 (no limit) or at least 1 per shard")
 	check("sampler", o.Retention == KeepNewest || !o.Sampler.Consumes(), "retention", o.Retention,
 		"fifo with sampler %s, which evicts nothing", o.Sampler)
+	check("retention", (o.Score == "") == (o.Retention != KeepScored), "score", o.Score,
+		"an expression with retention scored, and none with others")
+	checkNumber(&problems, "score", o.Score)
 	check("retention", o.PositiveFraction == 0 || o.Retention == KeepPositive, "positive_fraction", o.PositiveFraction,
 		"0 with retention %s", o.Retention)
 	check("capacity shards retention", o.recentCapacity() >= 1, "positive_fraction", o.PositiveFraction,
@@ -455,7 +462,7 @@ func (o Options) Validate() error {
 	check("unit sampler", o.DrawAdvantage != AdvantageBaseline || !o.Sampler.Consumes() && o.Unit != UnitGroup,
 		"draw_advantage", o.DrawAdvantage, "another with unit group and with samplers lifo and fifo, which have "+
 			"no index by prompt")
-	check("retention", o.Unit != UnitGroup || o.Retention == KeepNewest, "unit", o.Unit, "rollout or step with "+
+	check("retention", o.Unit != UnitGroup || o.Retention != KeepPositive, "unit", o.Unit, "rollout or step with "+
 		"retention %s, which keeps rollouts by their own reward", o.Retention)
 	check("capacity shards", o.GroupSize <= share, "group_size", o.GroupSize,
 		"0 (groups may differ) to %d, the capacity of a shard", share)

@@ -33,7 +33,7 @@ func TestEveryProblemOfTheOptionsIsToldAtOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		"capacity: -1: want 1 or more", "capacity_bytes: -2: want 0 (no limit) or more",
-		"retention: lru: want fifo or positive", "positive_fraction: 1: want at least 0, below 1",
+		"retention: lru: want fifo, positive or scored", "positive_fraction: 1: want at least 0, below 1",
 		"positive_threshold: NaN: want a number",
 		"sampler: random: want lifo, fifo, uniform, distinct, epoch, unseen, least_used, ordered or prioritized",
 		"max_staleness: -3: want 0 (no limit) to 2147483647", "max_uses: -4", "min_size: -5", "shards: -6: want 1 to 65536",
@@ -98,7 +98,12 @@ func TestOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 		`order: sum([1]): want a number: "sum([1])": there is no function`:         {Order: "sum([1])", Sampler: Ordered},
 		`order: meta.a && true: want a number: "meta.a && true": meta.a is a`: {Order: "meta.a && true",
 			Sampler: Ordered},
-		"select: 2: want 0 with unit step":                         {Unit: UnitStep, Select: 2},
+		"select: 2: want 0 with unit step":                                  {Unit: UnitStep, Select: 2},
+		"score: reward: want an expression with retention scored, and none": {Score: "reward"},
+		`score: "": want an expression with retention scored`:               {Retention: KeepScored},
+		"score: reward > 1: want a number: \"reward > 1\": reward > 1 is tru": {Retention: KeepScored,
+			Score: "reward > 1"},
+		"retention: scored: want fifo with sampler fifo":           {Retention: KeepScored, Score: "reward", Sampler: FIFO},
 		"select: -1: want 0 (all) to":                              {Select: -1},
 		"select_by: reward: want no value with select 0":           {SelectBy: SelectReward},
 		"select_by: best: want variance or reward":                 {SelectBy: "best", Select: 2},

@@ -2,9 +2,12 @@ package replay
 
 import (
 	"slices"
+
+	"github.com/reprise-rl/reprise/rollout"
 )
 
-// retention decides what leaves a full shard. It has a recent part and, with retention positive, a part reserved for
+// retention decides what leaves a full shard. With retention scored that is the unit of the least score, at the time of
+// an insertion. Otherwise it has a recent part and, with retention positive, a part reserved for
 // correct rollouts, both in order of arrival. When the oldest recent rollout no longer fits it moves to the reserved
 // part if it is correct, and leaves otherwise. Rollouts that leave for other reasons free room in their own part.
 //
@@ -22,7 +25,49 @@ type retention struct {
 	draws     bool      // whether batches have draws from the reserved part
 	positives positives // makes them; empty if draws is false
 
+	scored *scored // nil unless the retention is scored
+
 	changes *changeLog // of the shard
+}
+
+// scored ranks the units of a shard, the first that leaves first. A unit's score is a function of what the shard knows
+// of it at its version, so snapshots and journals have nothing of it. A change of a unit costs O(log N); scores that
+// read age or since_use are computed for all, O(N log N), before something leaves at another version.
+type scored struct {
+	*score
+	leaving ranking
+	known   bool
+	version rollout.Version // of the scores
+}
+
+// weigh gives a unit, named by its first slot, its rank, or leaves that to follow.
+func (x *scored) weigh(first int32) {
+	if x.known {
+		x.leaving.set(first, -x.ofUnit(first))
+	}
+}
+
+// follow ranks all units if their scores are not those of the present version.
+func (x *scored) follow() {
+	s := x.row.shard
+	if x.known && (!x.byAge || x.version == s.version) {
+		return
+	}
+	x.known, x.version = true, s.version
+	x.leaving.clear()
+	for slot := range s.items {
+		if s.holds(int32(slot)) && s.units.isFirst(&s.store, int32(slot)) {
+			x.weigh(int32(slot))
+		}
+	}
+}
+
+// trim evicts until the shard is within its bounds again (invariant 2), after a unit was added.
+func (r *retention) trim(evict func(s int32)) {
+	for r.recent.Len > r.recentSize || r.recent.Bytes > r.recentBytes {
+		r.scored.follow()
+		evict(r.scored.leaving.heap[0])
+	}
 }
 
 // positives draws from the reserved part.
@@ -74,6 +119,9 @@ func (r *retention) indexPrompt(s int32) {
 
 // remove removes a slot from the part that holds it.
 func (r *retention) remove(s int32) {
+	if r.scored != nil {
+		r.scored.leaving.remove(s)
+	}
 	if !r.store.items[s].is(reserved) {
 		r.recent.remove(r.store, s)
 		return
@@ -96,6 +144,9 @@ func (r *retention) remove(s int32) {
 // makeRoom evicts until an arrival of the given bytes fits (invariant 2). It fits an empty shard, as insertion checks.
 // evict calls remove.
 func (r *retention) makeRoom(bytes int64, evict func(s int32)) {
+	if r.scored != nil {
+		return // trim does, when the newcomer has a score
+	}
 	for r.recent.Len >= r.recentSize || r.recent.Bytes > r.recentBytes-bytes {
 		s := r.recent.Head
 		it := &r.store.items[s]
@@ -132,6 +183,9 @@ func (r *retention) restore(s int32) {
 
 // setImage takes over what a snapshot holds, after the store.
 func (r *retention) setImage(im *shardImage) {
+	if r.scored != nil {
+		r.scored.known = false
+	}
 	r.recent, r.reserved = im.Recent, im.Reserved
 	r.positives.setState(im.Positives)
 	for s := r.reserved.Head; s != none; s = r.store.links[s].Of[r.reserved.Kind].Next {

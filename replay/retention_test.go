@@ -2,6 +2,7 @@ package replay
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -87,4 +88,32 @@ func TestAnEmptyReservedPartLeavesTheBatchToTheSampler(t *testing.T) {
 	if err != nil || len(b.Draws) != 3 {
 		t.Errorf("got %v, %v, want 3 draws", b, err)
 	}
+}
+
+// Of four places: the least score leaves, the oldest among equals, and the newcomer if it is that.
+func TestTheRolloutOfTheLeastScoreLeaves(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 4, Retention: KeepScored, Score: "reward - uses", Sampler: Ordered,
+		Order: "reward"})
+	held := func(want ...rollout.ID) {
+		t.Helper()
+		var got []rollout.ID
+		for _, h := range table.Inspect().Held() {
+			got = append(got, h.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("it holds %v, want %v", got, want)
+		}
+	}
+	mustInsert(t, table, group(0, 1, 3, 1, 2)) // scores 1, 3, 1, 2
+	mustInsert(t, table, group(0, 0))
+	held(1, 2, 3, 4)
+	mustInsert(t, table, group(0, 1))
+	held(2, 3, 4, 6)
+	for range 3 {
+		mustSample(t, table, rollout.Request{Size: 1}) // the second, which then has score 0
+	}
+	mustInsert(t, table, group(0, 1))
+	held(3, 4, 6, 7)
+	mustInsert(t, table, group(0, 5, 5))
+	held(4, 7, 8, 9)
 }

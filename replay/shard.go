@@ -107,6 +107,9 @@ func newShard(o Options, number int) *shard {
 	if !o.Sampler.Consumes() {
 		s.maxUses = int32(o.MaxUses)
 		s.retention = newRetention(o, &s.store)
+		if o.Retention == KeepScored {
+			s.retention.scored = &scored{score: newScore(s, o.Score), leaving: ranking{store: &s.store}, known: true}
+		}
 	}
 	s.suppliers = newSuppliers(s)
 	s.evictCapacity = func(slot int32) { s.evict(slot, byCapacity) }
@@ -174,6 +177,10 @@ func (s *shard) open(slot int32) {
 	s.weighIn(slot)
 	if s.retention != nil {
 		s.fresh.push(&s.store, slot)
+		if x := s.retention.scored; x != nil {
+			x.weigh(slot)
+			s.retention.trim(s.evictCapacity)
+		}
 	}
 }
 
@@ -287,6 +294,9 @@ func (s *shard) rewind(v rollout.Version) {
 	}
 	if s.ordered != nil {
 		s.ordered.known = false
+	}
+	if s.retention != nil && s.retention.scored != nil {
+		s.retention.scored.known = false
 	}
 	for slot := range s.items {
 		if s.rollouts[slot] == nil {

@@ -475,6 +475,9 @@ func (s *shard) weighIn(first int32) {
 
 // weighUsed has the sources and priorities whose expressions read uses weigh the unit of a rollout that was used.
 func (s *shard) weighUsed(slot int32) {
+	if x := s.retention.scored; x != nil && x.byUse {
+		x.weigh(s.units.first(&s.store, slot))
+	}
 	switch {
 	case s.prioritized != nil:
 		s.prioritized.used(slot)

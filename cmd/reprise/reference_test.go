@@ -85,10 +85,11 @@ func TestReferenceListsEveryKey(t *testing.T) {
 	w.Text("The keys of each entry of `sources`; see [Composed batches](replay.md#composed-batches).")
 	w.Table(replay.Source{})
 	w.Text("## Expressions")
-	w.Text("`priority` and `order` of a table, `where` and `order` of [draws by prompt](replay.md#draws-by-prompt), and " +
-		"`where`\nand `weight` of a source are expressions over a rollout; a source's `share` is one over the table's " +
-		"`version`\nalone. They have numbers, `true` and `false`, `+ - * / %% **`, comparisons, `and`, `or`, `not` (or " +
-		"`&&`, `||`,\n`!`), `a ? b : c`, the functions `" + strings.Join(formula.Functions(), "`, `") +
+	w.Text("`priority`, `order` and `score` of a table, `where` and `order` of [draws by " +
+		"prompt](replay.md#draws-by-prompt),\nand `where` and `weight` of a source are expressions over a rollout; a " +
+		"source's `share` is one over the table's\n`version` alone. They have numbers, `true` and `false`, " +
+		"`+ - * / %% **`, comparisons, `and`, `or`, `not` (or `&&`, `||`,\n`!`), `a ? b : c`, the functions `" +
+		strings.Join(formula.Functions(), "`, `") +
 		"`, and these columns:")
 	columns := func(list [][2]string) string {
 		var rows strings.Builder

@@ -167,7 +167,10 @@ func (c Config) InWords() string {
 	}
 	o, p := c.replayOptions(0).WithDefaults(), c.pipelineOptions()
 	kept := fmt.Sprintf("the newest %s rollouts", words.Thousands(o.Capacity))
-	if o.Retention == replay.KeepPositive {
+	switch o.Retention {
+	case replay.KeepScored:
+		kept = fmt.Sprintf("the %s rollouts of the largest %s", words.Thousands(o.Capacity), o.Score)
+	case replay.KeepPositive:
 		kept = fmt.Sprintf("%s rollouts, the newest and older right answers", words.Thousands(o.Capacity))
 	}
 	text := fmt.Sprintf("learns in %s, drawn from %s", batches, kept)

@@ -44,7 +44,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
 			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
 			"priority": "abs(advantage)", "order": "length", "cooldown": "5",
-			"select": "2", "select_by": "reward",
+			"select": "2", "select_by": "reward", "score": "reward",
 		}[key]
 		if !ok {
 			t.Errorf("no value for %s in this test", key)
@@ -60,6 +60,9 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 		}
 		if key == "priority" {
 			set = []string{"replay.sampler=prioritized", "replay.priority=" + value}
+		}
+		if key == "score" {
+			set = []string{"replay.retention=scored", "replay.score=" + value}
 		}
 		if strings.HasPrefix(key, "select") {
 			set = []string{"replay.select=3", "replay." + key + "=" + value}
@@ -220,6 +223,7 @@ func TestWhatARunLearnsFromIsToldInPlainWords(t *testing.T) {
 	for set, want := range map[string]string{
 		"pipeline.batch=1280":                          "learns in batches of 1,280, drawn from the newest 4,096 rollouts",
 		"replay.retention=positive":                    "drawn from 4,096 rollouts, the newest and older right answers",
+		"replay.retention=scored,replay.score=reward":  "drawn from the 4,096 rollouts of the largest reward",
 		"replay.mix=3":                                 "; after each batch of new ones 3 batches",
 		"replay.fresh_share=0.25":                      "; 25% of each batch are new",
 		"replay.sampler=lifo":                          "learns from each rollout once, in batches of 1,024",

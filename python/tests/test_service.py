@@ -223,6 +223,16 @@ def test_a_table_in_an_order_draws_the_first_that_do_not_rest(table: Create) -> 
         table(sampler="ordered", order="rewrad")
 
 
+def test_what_scores_least_leaves_first_and_some_of_a_group_enter(table: Create) -> None:
+    t = table(capacity=4, retention="scored", score="reward", select=3, sampler="ordered", order="reward")
+    for _ in range(2):
+        t.insert({**rollouts(LENGTHS), "reward": [0.0, 3.0, 1.0, 2.0], "prompt_id": ["a"] * 4}, group_size=4)
+    assert t.sample(4).ids.tolist() == [2, 6, 3, 7]  # of 0, 3 and 1 of each group
+    assert t.stats().evicted == {"selection": 2, "capacity": 2}
+    with pytest.raises(reprise.Invalid, match="score: rewrad: want a number"):
+        table(retention="scored", score="rewrad")
+
+
 def test_a_batch_is_composed_of_named_sources(table: Create) -> None:
     right = reprise.Source("right", share=0.5, where="reward == 1", per_prompt=1)
     young = {"name": "young", "share": "max(0.25 - version / 8, 0)", "where": "age < 1"}

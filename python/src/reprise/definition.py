@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made", covariant=True)
 
-Retention = Literal["fifo", "positive"]
+Retention = Literal["fifo", "positive", "scored"]
 SelectBy = Literal["variance", "reward"]
 Sampler = Literal["lifo", "fifo", "uniform", "distinct", "epoch", "unseen", "least_used", "ordered", "prioritized"]
 Unit = Literal["rollout", "step", "group"]
@@ -143,6 +143,7 @@ class Definition(Options):
     capacity: int | None = None
     capacity_bytes: int | None = None
     retention: Retention | None = None
+    score: str | None = None
     positive_fraction: float | None = None
     positive_threshold: float | None = None
     positives_per_prompt: int | None = None
@@ -196,7 +197,10 @@ class Keys(TypedDict, total=False):
     capacity_bytes: int
     """Payload bytes, all shards; of a service see docs/service.md, Sizing [no limit]."""
     retention: Retention
-    """What is kept when the table is full: fifo or positive [fifo]."""
+    """What is kept when the table is full: fifo, positive or scored [fifo]."""
+    score: str
+    """Of retention scored: a number such as version - 2 * uses; the rollout of the least leaves first, and the oldest
+    among equals, the newcomer included; what is not known leaves before all; of unit group, the mean over the group."""
     positive_fraction: float
     """Share of the capacity reserved for correct rollouts, with retention positive; at least 0, below 1 [0]."""
     positive_threshold: float
@@ -328,7 +332,10 @@ class Creator(Generic[Made]):
             parts: of a table in parts on a cluster, by default one for each address given.
             capacity: rollouts kept, over all shards; a multiple of shards; 1 or more [4096]
             capacity_bytes: payload bytes, all shards; of a service see docs/service.md, Sizing [no limit]
-            retention: what is kept when the table is full: fifo or positive [fifo]
+            retention: what is kept when the table is full: fifo, positive or scored [fifo]
+            score: of retention scored: a number such as version - 2 * uses; the rollout of the least leaves first,
+                and the oldest among equals, the newcomer included; what is not known leaves before all; of unit group,
+                the mean over the group
             positive_fraction: share of the capacity reserved for correct rollouts, with retention positive; at
                 least 0, below 1 [0]
             positive_threshold: least reward of a correct rollout [1]

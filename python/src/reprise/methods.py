@@ -233,6 +233,8 @@ METHODS: Mapping[str, Method] = {
             "unit": "group",
             "max_uses": 3,
             "capacity": 960,
+            "retention": "scored",
+            "score": "version - 2 * uses",
         },
         trainer={},
     ),
