@@ -258,7 +258,7 @@ func everyKind() (list []Options) {
 			{Capacity: 24, Shards: 2, MaxUses: 3, MaxStaleness: 3},
 			{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4},
 			{Capacity: 12, CapacityBytes: 900},
-			{Capacity: 12, Select: 2, MaxStaleness: 9},
+			{Capacity: 12, Select: 2, MaxStaleness: 9, KeptPerPrompt: 3},
 			{Capacity: 12, Retention: KeepScored, Score: "version - 2 * uses", MaxUses: 3},
 			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)"},
 			{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},
@@ -274,7 +274,7 @@ func everyKind() (list []Options) {
 			}
 			o.PromptIndex = !kind.Consumes() && o.Unit != UnitGroup
 			if kind.Consumes() {
-				o.MaxUses = min(o.MaxUses, 1)
+				o.MaxUses, o.KeptPerPrompt = min(o.MaxUses, 1), 0
 				if o.Retention == KeepPositive || o.Retention == KeepScored {
 					continue
 				}

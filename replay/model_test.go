@@ -174,6 +174,7 @@ func (m *model) insert(groups ...rollout.Group) (ids int) {
 		if m.o.Entry == EnterMax {
 			m.enterAtMax(u)
 		}
+		m.thin(u)
 		m.retain(u.shard)
 	}
 	return ids
@@ -293,6 +294,23 @@ func (m *model) retain(shard int) {
 			m.evict(u, rollout.EvictedByCapacity)
 		}
 	}
+}
+
+// thin evicts the first to leave of a newcomer's prompt if there are too many of it.
+func (m *model) thin(newcomer *modelUnit) {
+	same := slices.DeleteFunc(m.present(newcomer.shard), func(u *modelUnit) bool {
+		return u.items[0].r.PromptID != newcomer.items[0].r.PromptID
+	})
+	if m.o.KeptPerPrompt == 0 || len(same) <= m.o.KeptPerPrompt {
+		return
+	}
+	first := same[0]
+	for _, u := range same {
+		if m.o.Retention == KeepScored && m.score(u, m.o.Score) < m.score(first, m.o.Score) {
+			first = u
+		}
+	}
+	m.evict(first, rollout.EvictedByCapacity)
 }
 
 // retainScored evicts the unit of the least score, the oldest among equals, until the others fit.
@@ -1407,6 +1425,8 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 12, Select: 2},
 		{Capacity: 12, Retention: KeepScored, Score: "version - 2 * uses", MaxUses: 3},
 		{Capacity: 12, Retention: KeepScored, Score: "reward > 0.5 ? meta.none : tokens", CapacityBytes: 900},
+		{Capacity: 14, KeptPerPrompt: 2, MaxUses: 3, MaxStaleness: 6},
+		{Capacity: 20, Shards: 2, KeptPerPrompt: 2, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)"},
 		{Capacity: 24, Shards: 2, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)", MaxStaleness: 6},
 		{Capacity: 18, Unit: UnitGroup, GroupSize: 3, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)"},
 		{Capacity: 24, Shards: 2, Select: 1, SelectBy: SelectReward, MaxStaleness: 3, Advantage: advantage.NoStd},
@@ -1441,6 +1461,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 			o.Sampler = kind
 			if kind.Consumes() {
 				o.MaxUses, o.Retention, o.PositiveFraction, o.PositivesPerPrompt, o.Score = 0, "", 0, 0, ""
+				o.KeptPerPrompt = 0
 				if o.DrawAdvantage == AdvantageBaseline {
 					o.DrawAdvantage = AdvantageRegrouped
 				}

@@ -33,6 +33,9 @@ type Options struct {
 	// of retention scored: a number such as version - 2 * uses; the rollout of the least leaves first, and the oldest
 	// among equals, the newcomer included; what is not known leaves before all; of unit group, the mean over the group
 	Score string `json:"score,omitempty" default:"none"`
+	// rollouts of one prompt that a shard keeps, with retention fifo or scored, by which the others leave; not with unit
+	// group or a queue
+	KeptPerPrompt int `json:"kept_per_prompt,omitempty" default:"no limit" range:"[0, 2147483647]"`
 	// share of the capacity reserved for correct rollouts, with retention positive
 	PositiveFraction float64 `json:"positive_fraction,omitempty" default:"0" range:"[0, 1)"`
 	// least reward of a correct rollout
@@ -437,6 +440,10 @@ func (o Options) Validate() error {
 	check("retention", (o.Score == "") == (o.Retention != KeepScored), "score", o.Score,
 		"an expression with retention scored, and none with others")
 	checkNumber(&problems, "score", o.Score)
+	check("retention", o.KeptPerPrompt == 0 || o.Retention != KeepPositive, "kept_per_prompt", o.KeptPerPrompt,
+		"0 with retention positive, which has positives_per_prompt")
+	check("unit sampler", o.KeptPerPrompt == 0 || !o.Sampler.Consumes() && o.Unit != UnitGroup, "kept_per_prompt",
+		o.KeptPerPrompt, "0 with unit group and with samplers lifo and fifo, which have no index by prompt")
 	check("retention", o.PositiveFraction == 0 || o.Retention == KeepPositive, "positive_fraction", o.PositiveFraction,
 		"0 with retention %s", o.Retention)
 	check("capacity shards retention", o.recentCapacity() >= 1, "positive_fraction", o.PositiveFraction,

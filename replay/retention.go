@@ -62,6 +62,15 @@ func (x *scored) follow() {
 	}
 }
 
+// leavesBefore reports whether one rollout leaves before another, with retention fifo or scored.
+func (r *retention) leavesBefore(a, b int32) bool {
+	if r.scored == nil {
+		return r.store.items[a].ID < r.store.items[b].ID
+	}
+	r.scored.follow()
+	return r.scored.leaving.before(a, b)
+}
+
 // trim evicts until the shard is within its bounds again (invariant 2), after a unit was added.
 func (r *retention) trim(evict func(s int32)) {
 	for r.recent.Len > r.recentSize || r.recent.Bytes > r.recentBytes {

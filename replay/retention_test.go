@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -116,4 +117,33 @@ func TestTheRolloutOfTheLeastScoreLeaves(t *testing.T) {
 	held(3, 4, 6, 7)
 	mustInsert(t, table, group(0, 5, 5))
 	held(4, 7, 8, 9)
+}
+
+// Of two places a prompt, the newest keep theirs, or those of the largest score.
+func TestAPromptKeepsSoMany(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{KeptPerPrompt: 2}, "[a=2 a=3 b=1]"},
+		{Options{KeptPerPrompt: 2, Retention: KeepScored, Score: "reward"}, "[a=3 a=4 b=1]"},
+	} {
+		c.o.Capacity = 8
+		table := mustNew(t, c.o)
+		for _, answer := range []struct {
+			prompt string
+			reward float32
+		}{{"a", 1}, {"a", 4}, {"b", 1}, {"a", 3}, {"a", 2}} {
+			g := group(0, answer.reward)
+			g.Rollouts[0].PromptID = answer.prompt
+			mustInsert(t, table, g)
+		}
+		var got []string
+		for _, h := range table.Inspect().Held() {
+			got = append(got, fmt.Sprintf("%s=%g", h.Rollout.PromptID, h.Rollout.Reward))
+		}
+		if slices.Sort(got); fmt.Sprint(got) != c.want {
+			t.Errorf("%s keeps %v, want %s", c.o.Retention, got, c.want)
+		}
+	}
 }

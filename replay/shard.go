@@ -179,6 +179,7 @@ func (s *shard) open(slot int32) {
 		s.fresh.push(&s.store, slot)
 		if x := s.retention.scored; x != nil {
 			x.weigh(slot)
+			s.thin(s.rollouts[slot].PromptID, s.options.KeptPerPrompt)
 			s.retention.trim(s.evictCapacity)
 		}
 	}
@@ -187,6 +188,9 @@ func (s *shard) open(slot int32) {
 // add adds a rollout. A queue has room for it: see Table.checkRoom.
 func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	if s.retention != nil {
+		if s.retention.scored == nil {
+			s.thin(r.PromptID, s.options.KeptPerPrompt-1)
+		}
 		s.retention.makeRoom(it.Bytes, s.evictCapacity)
 	}
 	slot := s.put(it, r)
@@ -208,6 +212,23 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 		s.changes.inserted(slot)
 	}
 	return slot
+}
+
+// thin evicts a rollout of a prompt if the shard holds more than some of it and kept_per_prompt bounds them: O(1) for
+// each.
+func (s *shard) thin(prompt string, keep int) {
+	if s.options.KeptPerPrompt == 0 {
+		return
+	}
+	n, first := 0, none // the one that leaves first
+	for slot := s.prompts.first(prompt); slot != none; slot = s.prompts.after(slot, prompt) {
+		if n++; first == none || s.retention.leavesBefore(slot, first) {
+			first = slot
+		}
+	}
+	if n > keep {
+		s.evict(first, byCapacity)
+	}
 }
 
 // evict removes the unit of a rollout and counts the cause.

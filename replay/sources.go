@@ -115,7 +115,7 @@ func (o *Options) composed() string {
 
 // indexesPrompts reports whether shards have an index of their rollouts by prompt.
 func (o *Options) indexesPrompts() bool {
-	return o.PromptIndex || o.DrawAdvantage == AdvantageBaseline ||
+	return o.PromptIndex || o.KeptPerPrompt > 0 || o.DrawAdvantage == AdvantageBaseline ||
 		slices.ContainsFunc(o.Sources, func(s Source) bool { return s.PerPrompt > 0 || s.Pool == PoolPrompts })
 }
 

@@ -144,6 +144,7 @@ class Definition(Options):
     capacity_bytes: int | None = None
     retention: Retention | None = None
     score: str | None = None
+    kept_per_prompt: int | None = None
     positive_fraction: float | None = None
     positive_threshold: float | None = None
     positives_per_prompt: int | None = None
@@ -201,6 +202,9 @@ class Keys(TypedDict, total=False):
     score: str
     """Of retention scored: a number such as version - 2 * uses; the rollout of the least leaves first, and the oldest
     among equals, the newcomer included; what is not known leaves before all; of unit group, the mean over the group."""
+    kept_per_prompt: int
+    """Rollouts of one prompt that a shard keeps, with retention fifo or scored, by which the others leave; not with
+    unit group or a queue [no limit]."""
     positive_fraction: float
     """Share of the capacity reserved for correct rollouts, with retention positive; at least 0, below 1 [0]."""
     positive_threshold: float
@@ -336,6 +340,8 @@ class Creator(Generic[Made]):
             score: of retention scored: a number such as version - 2 * uses; the rollout of the least leaves first,
                 and the oldest among equals, the newcomer included; what is not known leaves before all; of unit group,
                 the mean over the group
+            kept_per_prompt: rollouts of one prompt that a shard keeps, with retention fifo or scored, by which the
+                others leave; not with unit group or a queue [no limit]
             positive_fraction: share of the capacity reserved for correct rollouts, with retention positive; at
                 least 0, below 1 [0]
             positive_threshold: least reward of a correct rollout [1]
