@@ -252,7 +252,7 @@ func TestDamageIsNamed(t *testing.T) {
 		"a length that is too small": {func(f files) {
 			binary.LittleEndian.PutUint32(f.Content(f.paths[1])[frames(f, 1)[0].offset:], 1)
 		}, []string{"cut 2, segment 000002", "offset 24, message 4: ", "message 4 is missing"}, 0},
-		"a sector of zeros": {func(f files) { clear(f.Content(f.paths[1])[512:1024]) },
+		"a sector of zeros": {func(f files) { clear(f.Content(f.paths[1])[1024:1536]) },
 			[]string{"bytes are no message, and message", "intact messages with"}, 1},
 		"a segment that is missing": {func(f files) { must(t, f.Remove(f.paths[2])) },
 			[]string{"000004", "offset 24", "are missing"}, 1},
