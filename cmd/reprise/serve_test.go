@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -20,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/nettest"
@@ -516,5 +519,96 @@ func TestByteSizesHaveUnits(t *testing.T) {
 		if err := got.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q was read as %d", text, got)
 		}
+	}
+}
+
+// A killed service with a table of all kinds of sources holds what one holds that was not, and draws on as another does
+// that starts from the same folder.
+func TestComposedTablesSurviveAKill(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	config := filepath.Join(folder, "tables.yaml")
+	tables := `tables:
+  - name: composed
+    capacity: 96
+    sampler: unseen
+    retention: positive
+    positive_fraction: 0.25
+    positive_threshold: 0.9
+    draw_advantage: regroup
+    seed: 3
+    sources:
+      - {name: fresh, pool: fresh, count: 4, where: group_std > 0, backfill: right}
+      - {name: old, pool: prompts, count: 4, per_prompt: 2, order: reward - 0.01 * uses}
+      - {name: kept, pool: reserved, share: 0.1}
+      - {name: right, share: "version < 3 ? 0.1 : 0.2", where: reward > 0.5 and uses < 6, weight: reward, per_prompt: 3}
+`
+	if err := os.WriteFile(config, []byte(tables), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(name string) (*served, *client.Table) {
+		s := startServe(t, "-c", config, "--data", filepath.Join(folder, name), "--sync", "always")
+		return s, s.dial(s.at.GRPC, client.Options{}).Table("composed")
+	}
+	killed, first := serve("killed")
+	_, second := serve("other")
+	random := rollout.Stream(1, "composed", 0)
+	round := func(version int) {
+		t.Helper()
+		var g []rollout.Group
+		for range 8 {
+			prompt, group := fmt.Sprint(random.IntN(12)), rollout.Group{}
+			for range 4 {
+				r := twoRollouts().Rollouts[0]
+				r.PromptID, r.Reward = prompt, float32(random.IntN(5))/4
+				group.Rollouts = append(group.Rollouts, r)
+			}
+			g = append(g, group)
+		}
+		var draws [2]string
+		for i, table := range []*client.Table{first, second} {
+			if _, err := table.Insert(t.Context(), g...); err != nil {
+				t.Fatal(err)
+			}
+			b, err := table.Sample(t.Context(), rollout.Request{Size: 24})
+			if err == nil {
+				err = table.Advance(t.Context(), rollout.Version(version)) // which commits the draws
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range b.Draws {
+				draws[i] += fmt.Sprintf("%d p %v advantage %v uses %d\n", d.ID, d.Probability, d.Advantage, d.Uses)
+			}
+			draws[i] += fmt.Sprint(b.SourceCounts)
+		}
+		if draws[0] != draws[1] {
+			t.Fatalf("version %d: one draws\n%s\nthe other\n%s", version, draws[0], draws[1])
+		}
+	}
+	contents := func(table *client.Table) (text string) {
+		err := table.Export(t.Context(), 0, nil, func(b arrow.RecordBatch) error {
+			text += fmt.Sprint(b)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	for version := 1; version <= 6; version++ {
+		round(version)
+	}
+	killed.kill()
+	if err := os.CopyFS(filepath.Join(folder, "copy"), os.DirFS(filepath.Join(folder, "killed"))); err != nil {
+		t.Fatal(err)
+	}
+	_, first = serve("killed")
+	if a, b := contents(first), contents(second); a != b || a == "" {
+		t.Errorf("the killed one holds\n%s\nthe other\n%s", a, b)
+	}
+	_, second = serve("copy")
+	for version := 7; version <= 12; version++ {
+		round(version)
 	}
 }
