@@ -9,9 +9,9 @@
 // # What is kept
 //
 // Retention fifo keeps the newest rollouts. Retention scored keeps those of the largest score, an expression. Retention
-// positive reserves a share of the room for the newest correct ones ([ER] §4.3). max_staleness and max_uses bound both.
-// The queue samplers lifo and fifo consume: they evict nothing to make room, and a full queue refuses with
-// rollout.ErrFull.
+// positive reserves a share of the room for the newest correct ones ([ER] §4.3). max_staleness and max_uses bound all;
+// what meets pin may be older. The queue samplers lifo and fifo consume: they evict nothing to make room, and a full
+// queue refuses with rollout.ErrFull.
 //
 // # What is drawn
 //

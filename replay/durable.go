@@ -79,8 +79,9 @@ const (
 	MarkReserved                   // in the part that retention positive reserves for correct rollouts
 	// not handed out as fresh, counting acknowledged draws; a group's first rollout stands for the group
 	MarkFresh
-	MarkAtMax // still at the largest base, at which it entered
-	allMarks  = 1<<iota - 1
+	MarkAtMax  // still at the largest base, at which it entered
+	MarkPinned // max_staleness does not evict it
+	allMarks   = 1<<iota - 1
 )
 
 // Insertion is one insertion remembered by its batch id: see [ServiceView.InsertOnce].
@@ -378,6 +379,7 @@ func (s *shard) usageAt(slot int32, leased map[int32]bool) Usage {
 	mark(it.is(reserved), MarkReserved)
 	mark(it.is(fresh|shelved) || leased[slot] && s.units.isFirst(&s.store, slot), MarkFresh)
 	mark(it.is(atMax), MarkAtMax)
+	mark(it.is(pinned), MarkPinned)
 	return u
 }
 
@@ -557,6 +559,8 @@ func (t *Table) checkStored(k *Stored, st *State) error {
 		return bad("was used at version %d, the table is at %d", k.LastUse, st.Version)
 	case k.Marks&^allMarks != 0:
 		return bad("has marks %b", k.Marks)
+	case k.Marks&MarkPinned != 0 && t.pin == nil:
+		return bad("is pinned without pin")
 	case k.Marks&MarkReserved != 0 && t.options.Retention != KeepPositive:
 		return bad("is reserved as correct with retention %s", t.options.Retention)
 	case t.options.Sampler == Prioritized && !(k.Base > 0 && k.Base <= math.MaxFloat64):
@@ -567,7 +571,7 @@ func (t *Table) checkStored(k *Stored, st *State) error {
 		// invariant 1
 		return bad("has tokens of versions %d to %d, the table is at %d", span.Least, span.Greatest, st.Version)
 	}
-	if s := t.options.MaxStaleness; s > 0 && int64(span.Least) < int64(st.Version)-int64(s) {
+	if s := t.options.MaxStaleness; s > 0 && k.Marks&MarkPinned == 0 && int64(span.Least) < int64(st.Version)-int64(s) {
 		return bad("is of version %d, max_staleness %d, and the table at %d", span.Least, s, st.Version)
 	}
 	return nil
@@ -646,13 +650,14 @@ func (s *shard) readmitOne(k *Stored) int32 {
 		Greatest: span.Greatest,
 		Uses:     k.Uses, LastUse: k.LastUse, Advantage: k.Advantage, Mean: k.Mean, Std: k.Std,
 		Flags: flagIf(k.Marks&MarkCorrect != 0, correct) | flagIf(k.Marks&MarkReserved != 0, reserved) |
-			flagIf(k.Marks&MarkAtMax != 0, atMax) | flagIf(s.retention == nil, redelivered),
+			flagIf(k.Marks&MarkAtMax != 0, atMax) |
+			flagIf(k.Marks&MarkPinned != 0, pinned) | flagIf(s.retention == nil, redelivered),
 	}
 	slot := s.put(&it, k.Rollout)
 	if s.retention != nil {
 		s.retention.readmit(slot)
 	}
-	if s.ages != nil {
+	if s.ages != nil && !it.is(pinned) {
 		s.ages.add(slot)
 	}
 	s.index.add(slot)

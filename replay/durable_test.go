@@ -259,6 +259,7 @@ func everyKind() (list []Options) {
 			{Capacity: 24, Shards: 3, Retention: KeepPositive, PositiveFraction: 0.5, MaxUses: 2, MaxStaleness: 4},
 			{Capacity: 12, CapacityBytes: 900},
 			{Capacity: 12, Select: 2, MaxStaleness: 9, KeptPerPrompt: 3},
+			{Capacity: 12, MaxStaleness: 2, Pin: "reward > 0"},
 			{Capacity: 12, Retention: KeepScored, Score: "version - 2 * uses", MaxUses: 3},
 			{Capacity: 18, Unit: UnitGroup, GroupSize: 3, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)"},
 			{Capacity: 12, Retention: KeepPositive, PositiveFraction: 0.25},

@@ -271,6 +271,7 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 		a.greatest, a.row = span.Greatest, row
 	}
 	it.Version, it.MeanCeil, it.Greatest, it.Bytes = span.Least, span.MeanCeil(), span.Greatest, r.Bytes()
+	t.pinIfItHolds(it, r)
 	a.items = append(a.items, *it)
 	a.rollouts = append(a.rollouts, r)
 	if t.options.Sampler != Prioritized {
@@ -288,6 +289,13 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 	}
 	a.bases = append(a.bases, base)
 	return nil
+}
+
+// pinIfItHolds pins a rollout that meets the condition for it.
+func (t *Table) pinIfItHolds(it *item, r *rollout.Rollout) {
+	if t.pin != nil && t.pin.Holds(&row{item: it, rollout: r}) {
+		it.set(pinned)
+	}
 }
 
 // checkRoom refuses an insertion into queues that lack room (invariant 2), for good if it is larger than they are. Only

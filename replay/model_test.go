@@ -254,7 +254,9 @@ func plainTDError(r *rollout.Rollout) float64 {
 }
 
 func (m *model) tooOld(u *modelUnit) bool {
-	return m.o.MaxStaleness > 0 && int(m.version-u.least()) > m.o.MaxStaleness
+	return m.o.MaxStaleness > 0 && slices.ContainsFunc(u.items, func(it *modelItem) bool {
+		return int(m.version-it.r.Version()) > m.o.MaxStaleness && (m.o.Pin == "" || m.told(u, it, m.o.Pin) == 0)
+	})
 }
 
 // retain is METHODS 3: the newest N - round(fraction N), and the newest round(fraction N) correct ones not among those;
@@ -726,7 +728,7 @@ func (m *model) checkDraw(d rollout.Draw, u *modelUnit, k int, fresh bool, chanc
 		return "a draw's group is wrong"
 	case int(d.Uses) != u.uses || d.Staleness != int32(m.version-it.r.Version()) || d.Staleness < 0:
 		return "a draw's uses or staleness is wrong"
-	case m.o.MaxStaleness > 0 && int(d.Staleness) > m.o.MaxStaleness:
+	case m.o.MaxStaleness > 0 && int(d.Staleness) > m.o.MaxStaleness && (m.o.Pin == "" || m.told(u, it, m.o.Pin) == 0):
 		return "a draw is too old"
 	}
 	return ""
@@ -1426,6 +1428,8 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 12, Retention: KeepScored, Score: "version - 2 * uses", MaxUses: 3},
 		{Capacity: 12, Retention: KeepScored, Score: "reward > 0.5 ? meta.none : tokens", CapacityBytes: 900},
 		{Capacity: 14, KeptPerPrompt: 2, MaxUses: 3, MaxStaleness: 6},
+		{Capacity: 14, MaxStaleness: 2, Pin: "reward > 0", MaxUses: 4},
+		{Capacity: 18, MaxStaleness: 3, Pin: "group_std > 0", Unit: UnitGroup, GroupSize: 3},
 		{Capacity: 20, Shards: 2, KeptPerPrompt: 2, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)"},
 		{Capacity: 24, Shards: 2, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)", MaxStaleness: 6},
 		{Capacity: 18, Unit: UnitGroup, GroupSize: 3, Retention: KeepScored, Score: "reward + 1 / (1 + since_use)"},

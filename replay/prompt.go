@@ -237,14 +237,19 @@ func (s *shard) candidate(random *rand.Rand, k int, ordered bool) (slot int32, p
 type row struct {
 	shard       *shard
 	slot        int32
-	measured    bool // what follows is of this slot
+	item        *item            // of a rollout that no shard has yet, instead of a slot
+	rollout     *rollout.Rollout // the same
+	measured    bool             // what follows is of this slot
 	meanLogprob float64
 	length      int
 }
 
 // Value is [formula.Row]'s. It takes O(1), but for the first of mean_logprob and length O(L).
 func (r *row) Value(c formula.Column) float64 {
-	it, of := &r.shard.items[r.slot], r.shard.rollouts[r.slot]
+	it, of := r.item, r.rollout
+	if it == nil {
+		it, of = &r.shard.items[r.slot], r.shard.rollouts[r.slot]
+	}
 	switch c {
 	case formula.Reward:
 		return float64(of.Reward)
@@ -301,7 +306,11 @@ func (r *row) measure(of *rollout.Rollout) {
 
 // Meta is [formula.Row]'s.
 func (r *row) Meta(name string) float64 {
-	text, ok := r.shard.rollouts[r.slot].Meta[name]
+	of := r.rollout
+	if of == nil {
+		of = r.shard.rollouts[r.slot]
+	}
+	text, ok := of.Meta[name]
 	if !ok {
 		return math.NaN()
 	}

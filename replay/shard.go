@@ -169,7 +169,9 @@ func (s *shard) seeBases(a *arrivals, from, to int) {
 }
 
 // tooOld reports whether a new rollout is staler than the table allows.
-func (s *shard) tooOld(it item) bool { return s.ages != nil && int64(it.Version) < s.oldest(s.version) }
+func (s *shard) tooOld(it item) bool {
+	return s.ages != nil && !it.is(pinned) && int64(it.Version) < s.oldest(s.version)
+}
 
 // open makes a new unit drawable.
 func (s *shard) open(slot int32) {
@@ -197,7 +199,7 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	if s.retention != nil {
 		s.retention.add(slot)
 	}
-	if s.ages != nil {
+	if s.ages != nil && !it.is(pinned) {
 		s.ages.add(slot)
 	}
 	s.index.add(slot)
@@ -256,7 +258,7 @@ func (s *shard) evictOne(slot int32, why cause) {
 	if s.retention != nil {
 		s.retention.remove(slot)
 	}
-	if s.ages != nil {
+	if s.ages != nil && !it.is(pinned) {
 		s.ages.remove(slot)
 	}
 	s.index.remove(slot)

@@ -38,7 +38,7 @@ type item struct {
 }
 
 // flags are yes-or-no facts of an item.
-type flags uint8
+type flags uint16
 
 const (
 	correct     flags = 1 << iota // reward at or above the threshold
@@ -49,6 +49,7 @@ const (
 	shelved                       // not handed out as fresh yet, but exhausted by other draws on lease
 	redelivered                   // of a queue: it may have been delivered before
 	unselected                    // of an arrival: the table selects others of its group
+	pinned                        // max_staleness does not evict it
 )
 
 func (it *item) is(f flags) bool { return it.Flags&f != 0 }

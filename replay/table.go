@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -18,6 +19,7 @@ type Table struct {
 	options  Options
 	identity string // Options.identity
 	limits   rollout.Limits
+	pin      *formula.Formula // nil: none
 	shards   []*lockedShard
 	arrivals sync.Pool // of *arrivals
 
@@ -65,6 +67,9 @@ func New(o Options) (*Table, error) {
 	o = o.WithDefaults()
 	t := &Table{options: o, identity: o.identity(), insertedBefore: newAnswers[idRange](rememberedInsertions)}
 	t.arrivals.New = func() any { return new(arrivals) }
+	if o.Pin != "" {
+		t.pin, _ = formula.Condition(o.Pin) // Validate has parsed it
+	}
 	for i := range o.Shards {
 		t.shards = append(t.shards, &lockedShard{shard: newShard(o, i)})
 	}

@@ -28,7 +28,8 @@ func everyKey() []Table {
 			{Name: "old", Share: "0.25", Weight: "0.5 ** age", PerPrompt: 1},
 		}}}, {Name: "lab", Options: replay.Options{Sampler: replay.Prioritized, Priority: "reward"}},
 		{Name: "lab", Options: replay.Options{Sampler: replay.Ordered, Order: "reward", Cooldown: 2,
-			Retention: replay.KeepScored, Score: "length", KeptPerPrompt: 3}}}
+			Retention: replay.KeepScored, Score: "length", KeptPerPrompt: 3,
+			MaxStaleness: 4, Pin: "reward > 0"}}}
 }
 
 func prioritizedKeys() Table {

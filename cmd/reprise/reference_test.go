@@ -85,7 +85,7 @@ func TestReferenceListsEveryKey(t *testing.T) {
 	w.Text("The keys of each entry of `sources`; see [Composed batches](replay.md#composed-batches).")
 	w.Table(replay.Source{})
 	w.Text("## Expressions")
-	w.Text("`priority`, `order` and `score` of a table, `where` and `order` of [draws by " +
+	w.Text("`priority`, `order`, `score` and `pin` of a table, `where` and `order` of [draws by " +
 		"prompt](replay.md#draws-by-prompt),\nand `where` and `weight` of a source are expressions over a rollout; a " +
 		"source's `share` is one over the table's\n`version` alone. They have numbers, `true` and `false`, " +
 		"`+ - * / %% **`, comparisons, `and`, `or`, `not` (or `&&`, `||`,\n`!`), `a ? b : c`, the functions `" +

@@ -44,7 +44,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
 			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
 			"priority": "abs(advantage)", "order": "length", "cooldown": "5",
-			"select": "2", "select_by": "reward", "score": "reward", "kept_per_prompt": "3",
+			"select": "2", "select_by": "reward", "score": "reward", "kept_per_prompt": "3", "pin": "reward >= 1",
 		}[key]
 		if !ok {
 			t.Errorf("no value for %s in this test", key)
@@ -63,6 +63,9 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 		}
 		if key == "score" {
 			set = []string{"replay.retention=scored", "replay.score=" + value}
+		}
+		if key == "pin" {
+			set = []string{"replay.max_staleness=8", "replay." + key + "=" + value}
 		}
 		if key == "kept_per_prompt" {
 			set = []string{"replay.kept_per_prompt=" + value}
