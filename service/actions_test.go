@@ -102,7 +102,7 @@ func TestEveryProblemOfADefinitionIsReportedAtOnce(t *testing.T) {
 		`{"name": "a", "max_stalenes": 3}`:             `table "a": max_stalenes: unknown key: want max_staleness`,
 		`{"name": "a", "prompts": 3, "colour": "red"}`: `table "a": colour: unknown key: want one of name, capacity, `,
 		`{"name": "a", "sampler": 3, "max_uses": 99999999999999999999}`: `table "a": max_uses: 1e+20: want a smaller ` +
-			`number; sampler: 3: want lifo, fifo, uniform, distinct, epoch, unseen, least_used or prioritized`,
+			`number; sampler: 3: want lifo, fifo, uniform, distinct, epoch, unseen, least_used, ordered or prioritized`,
 	} {
 		_, err := try[any](v, wire.CreateTable, json.RawMessage(body))
 		checkRefusal(t, err, wire.Invalid, want)
