@@ -23,6 +23,7 @@ func TestActionsTravelAsTheProtocolSays(t *testing.T) {
 	f.answers[wire.Checkpoint] = `{"table":"lab","version":7,"present":3,"name":"c","file_bytes":9}`
 	f.answers[wire.ListCheckpoints] = `{"checkpoints":[{"name":"c","file_bytes":9,"saved":"2026-11-21T09:00:00Z"}]}`
 	f.answers[wire.DeleteCheckpoint] = `{}`
+	f.answers[wire.Scrub] = `{"table":"lab","copies":[{"node":"a"},{"node":"b","damage":["cut"]}]}`
 	f.answers[wire.Start] = `{"grant":4,"groups":2,"version":7}`
 	f.answers[wire.PromptsNext] = `{"prompts":[{"id":"p","ref":5}],"version":7}`
 	f.answers[wire.Statistics] = `{"table":"lab","version":7,"present":3,"inserted":12,"staleness":[[0,2],[3,1]],"age_decay":"inf"}`
@@ -59,6 +60,13 @@ func TestActionsTravelAsTheProtocolSays(t *testing.T) {
 			}
 			return err
 		}, `list_checkpoints {"table":"lab"}`},
+		{func() error {
+			a, err := table.Scrub(ctx)
+			if len(a.Copies) != 2 || a.Copies[0].Node != "a" || a.Copies[1].Damage[0] != "cut" {
+				t.Errorf("scrub: %+v", a)
+			}
+			return err
+		}, `scrub {"table":"lab"}`},
 		{func() error { return table.DeleteCheckpoint(ctx, "c") }, `delete_checkpoint {"table":"lab","name":"c"}`},
 		{func() error {
 			a, err := table.Start(ctx, 5, 8)

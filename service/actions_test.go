@@ -42,7 +42,7 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws,
 		wire.Acknowledge, wire.Release, wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore,
 		wire.ListCheckpoints, wire.DeleteCheckpoint, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
-		wire.ReadTotals, wire.Locate,
+		wire.ReadTotals, wire.Locate, wire.Scrub,
 	}
 	slices.Sort(want)
 	if !slices.Equal(listed, want) {
@@ -424,6 +424,7 @@ func TestEveryCallNeedsItsRight(t *testing.T) {
 		wire.Statistics: `read {"table":"a"}`, wire.Info: `read {"table":"a"}`,
 		wire.Checkpoint: `write {"table":"a"}`, wire.Restore: `write {"table":"a"}`,
 		wire.ListCheckpoints: `read {"table":"a"}`, wire.DeleteCheckpoint: `write {"table":"a"}`,
+		wire.Scrub: `write {"table":"a"}`,
 		wire.Start: `write {"table":"a"}`, wire.Abandon: `write {"table":"a"}`,
 		wire.PromptsNext: `write {"table":"a"}`, wire.PromptsReport: `write {"table":"a"}`,
 		wire.ReadTotals: `read {"table":"a"}`, wire.Locate: `read {"table":"a"}`,

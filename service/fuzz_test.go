@@ -261,7 +261,7 @@ func TestWhatTheFuzzersBeginWithIsGood(t *testing.T) {
 	for name, body := range actionSeeds() {
 		answers := z.call("DoAction", encode(t, &flight.Action{Type: name, Body: []byte(body)}))
 		none := []string{wire.Checkpoint, wire.Restore, wire.ListCheckpoints, wire.DeleteCheckpoint, wire.Acknowledge,
-			wire.Release, wire.Abandon, wire.DropTable}
+			wire.Release, wire.Abandon, wire.DropTable, wire.Scrub}
 		if !slices.Contains(none, name) && len(answers) != 1 {
 			t.Errorf("%s %s had no answer", name, body)
 		}
@@ -352,6 +352,7 @@ func actionSeeds() map[string]string {
 		wire.Restore:          `{"table":"t","name":"c"}`,
 		wire.ListCheckpoints:  `{"table":"t"}`,
 		wire.DeleteCheckpoint: `{"table":"t","name":"c"}`,
+		wire.Scrub:            `{"table":"t"}`,
 		wire.Start:            `{"table":"t","groups":2,"group_size":2,"timeout_ms":5}`,
 		wire.Abandon:          `{"table":"t","grant":1,"groups":1}`,
 		wire.PromptsNext:      `{"table":"t","batch":4}`,

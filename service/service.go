@@ -215,7 +215,7 @@ type Service struct {
 	cutOff    context.CancelFunc
 	requests  requests
 	scrubbing sync.WaitGroup
-	scrubs    chan struct{} // holds one while a journal is read through
+	scrubs    chan struct{} // holds one while a journal is read because somebody asked
 	stop      sync.Once
 	summary   Summary
 	stopErr   error

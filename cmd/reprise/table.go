@@ -162,10 +162,13 @@ func (c *tableScrub) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bad := 0
+	damaged, unread, all := 0, 0, len(answer.Copies)
 	for _, copied := range answer.Copies {
-		if len(copied.Damage) > 0 || copied.Unread != "" {
-			bad++
+		if len(copied.Damage) > 0 {
+			damaged++
+		}
+		if copied.Unread != "" {
+			unread++
 		}
 		if !c.JSON {
 			fmt.Print(scrubbed(copied))
@@ -175,12 +178,16 @@ func (c *tableScrub) Run(ctx context.Context) error {
 		err = printJSON(answer)
 	}
 	switch {
-	case bad > 0 && len(answer.Copies) == 1:
+	case all == 0:
+		return errors.New("no node has a copy that is up to date: retry")
+	case damaged == all:
 		return errors.New("the journal is damaged: save a checkpoint of the table and restore it, which writes the " +
 			"journal anew")
-	case bad > 0:
-		return fmt.Errorf("%d of %d copies are damaged or were not read: replace a node whose copy is damaged "+
-			"(docs/scale.md, cluster.replaces)", bad, len(answer.Copies))
+	case damaged > 0:
+		return fmt.Errorf("%d of %d copies are damaged: replace their nodes (docs/scale.md, cluster.replaces)", damaged, all)
+	case unread > 0:
+		return fmt.Errorf("%d of %d copies were not read: retry once their nodes are up, and replace one whose copy stays "+
+			"out of date (docs/scale.md, cluster.replaces)", unread, all)
 	}
 	return err
 }
