@@ -84,17 +84,26 @@ class Replay:
             return 1
         return given if given > 1 or self.fresh == 0 else max(1, round(1 / self.fresh))
 
-    def fresh_rows(self, batch: int, iterations: int) -> int:
-        """Return how many rollouts of a batch are fresh: no more than generation provides."""
-        return 0 if self.sampler in QUEUES else int(batch * min(self.fresh, 1 / iterations))
+    def fresh_rows(self, batch: int, iterations: int, group: int) -> int:
+        """Return how many rollouts of a batch are fresh: no more than generation provides, and whole groups if draws
+        are groups of so many."""
+        if self.sampler in QUEUES:
+            return 0
+        rows = int(batch * min(self.fresh, 1 / iterations))
+        return rows - rows % group if self._draws_groups else rows
 
-    def open(self, output_dir: str, batch: int, corrections: bool) -> Table:
+    @property
+    def _draws_groups(self) -> bool:
+        return {**self._method.keys, **self.options}.get("unit") == "group"
+
+    def open(self, output_dir: str, batch: int, corrections: bool, group: int | None = None) -> Table:
         """Return the table, created if it does not exist.
 
         Args:
             output_dir: of the trainer.
             batch: rollouts in a batch of all processes.
             corrections: the rollouts have those of TRL with vLLM.
+            group: rollouts of a prompt that are generated together; None: `options` has it where draws are groups.
         """
         published = self._method.keys
         batches = published.get("capacity", 2 * METHOD_BATCH) / METHOD_BATCH
@@ -103,6 +112,8 @@ class Replay:
             raise Invalid(f"capacity: {capacity}: want at least the {batch} rollouts of a batch")
         own = {**self.options.get("columns", {}), **(CORRECTIONS if corrections else {})}
         keys: Keys = {**published, "capacity": capacity, "sampler": self.sampler, **self.options, "columns": own}  # type: ignore[typeddict-item]
+        if self._draws_groups and group is not None:
+            keys.setdefault("group_size", group)
         if self.max_staleness is not None:
             keys["max_staleness"] = self.options.get("max_staleness", self.max_staleness)
         folder = Path(output_dir).resolve()

@@ -78,7 +78,8 @@ class ReplayGRPOTrainer(GRPOTrainer):
         self._tap: list[torch.Tensor] | None = None  # log-probs of the forward passes of a loss
         self._seen: list[torch.Tensor] = []  # [b, 4] of each micro-batch: row, tokens, ratios, their squares
         batch = self._rows * self.accelerator.num_processes
-        self.table = self._on_main(lambda: self.replay.open(self.args.output_dir, batch, self._corrected), share=False)
+        where, group = self.args.output_dir, self.num_generations
+        self.table = self._on_main(lambda: self.replay.open(where, batch, self._corrected, group), share=False)
 
     # Generation goes into the table, batches come out of it.
 
@@ -156,7 +157,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
         size = min(want, info.present)
         if not size:
             return None
-        fresh = min(self.replay.fresh_rows(size, self.num_iterations), self._unseen)
+        fresh = min(self.replay.fresh_rows(size, self.num_iterations, self.num_generations), self._unseen)
         wanted = [*COLUMNS, *(layout.CORRECTIONS if self._corrected else ())]
         try:
             batch = self.table.sample(size, fresh=fresh, columns=wanted, scope="global",
