@@ -622,6 +622,17 @@ func (o Options) DrawRule() parted.Rule {
 	return rule
 }
 
+// PerGroup returns how many rollouts of a group of a size the table keeps at most: select and kept_per_prompt leave
+// others out.
+func (o Options) PerGroup(size int) int {
+	for _, most := range []int{o.Select, o.KeptPerPrompt} {
+		if most > 0 {
+			size = min(size, most)
+		}
+	}
+	return size
+}
+
 func (o Options) leaseTime() time.Duration {
 	return time.Duration(o.LeaseSeconds * float64(time.Second))
 }

@@ -58,9 +58,14 @@ func (c Config) validateLive() error {
 	if ahead := c.Live.MaxStaleness; ahead != nil && (!c.Replays() || c.drawsFresh()) {
 		p.Check(o.FreshAt == nil, "live.max_staleness", *ahead, "none where the share of fresh sources follows the version: "+
 			"the gate lets as much start for each update")
-		least := o.BatchUpdates*(1+o.Mix) - 1
+		each, batch, spare := c.Replay.PerGroup(max(o.Group, 1)), max(o.Batch, 1), 0
+		if !c.Replays() && batch%each != 0 {
+			spare = each - 1 // at most, of the last group that may start
+		}
+		least := (o.BatchUpdates*(1+o.Mix)*(batch+spare)+batch-1)/batch - 1
 		p.Check(*ahead >= least, "live.max_staleness", *ahead, "%d or more with pipeline.batch_updates %d and replay.mix "+
-			"%d, or none: the first batch takes more than may start for one update", least, o.BatchUpdates, o.Mix)
+			"%d, and %d rollouts of each group in batches of %d, or none: the first batch takes more than may start for "+
+			"one update", least, o.BatchUpdates, o.Mix, each, batch)
 	}
 	return p.Err()
 }
@@ -108,11 +113,11 @@ func (c Config) gate() *wire.Gate {
 	if c.Live.MaxStaleness == nil {
 		return nil
 	}
-	perUpdate := float64(c.Pipeline.Batch) / float64(max(1, c.Pipeline.BatchUpdates))
+	o := c.pipelineOptions().WithDefaults()
+	group, each := float64(o.Group), float64(c.Replay.PerGroup(o.Group)) // started, and kept of them
+	perUpdate := float64(c.Pipeline.Batch) / float64(max(1, c.Pipeline.BatchUpdates)) / each * group
 	if c.Replays() { // and trainers wait for whole groups of fresh rollouts
-		o := c.pipelineOptions().WithDefaults()
-		group := float64(o.Group)
-		perUpdate = max(o.NewPerUpdate(), math.Ceil(o.FreshPerUpdate()/group)*group)
+		perUpdate = max(o.NewPerUpdate(), math.Ceil(o.FreshPerUpdate()/each-1e-9)*group)
 	}
 	return &wire.Gate{RolloutsPerUpdate: perUpdate, MaxStaleness: *c.Live.MaxStaleness, GrantSeconds: maxGroup}
 }

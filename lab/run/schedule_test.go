@@ -165,6 +165,12 @@ func TestTheGateOfARunOnTheRealClockLetsEnoughStart(t *testing.T) {
 		"replay.mix=1":            128,
 		"replay.sampler=fifo":     256,
 		"pipeline.batch_updates=2;" + fresh + "1}]": 128,
+		// of groups of 8, so many enter or stay
+		"replay.sampler=fifo;replay.select=2":                          4 * 256,
+		"replay.fresh_share=0.5;replay.select=2":                       4 * 128,
+		fresh + "0.75}];replay.kept_per_prompt=3":                      64 * 8,
+		"replay.fresh_share=0.25;replay.select=4":                      2 * 64,
+		"replay.sampler=fifo;replay.select=9;pipeline.batch_updates=2": 128,
 	} {
 		c, err := liveConfig(t, set)
 		if err != nil {
@@ -177,7 +183,9 @@ func TestTheGateOfARunOnTheRealClockLetsEnoughStart(t *testing.T) {
 	for set, want := range map[string]string{
 		"replay.mix=2;live.max_staleness=1":            "live.max_staleness: 1: want 2 or more with pipeline.batch_updates",
 		"replay.sampler=lifo;pipeline.batch_updates=4": "live.max_staleness: 2: want 3 or more with pipeline.batch_updates 4",
-		fresh + "version / 9}]":                        "live.max_staleness: 2: want none where the share of fresh sources",
+		"replay.sampler=fifo;replay.select=3;live.max_staleness=0": "live.max_staleness: 0: want 1 or more with " +
+			"pipeline.batch_updates 1 and replay.mix 0, and 3 rollouts of each group in batches of 256",
+		fresh + "version / 9}]": "live.max_staleness: 2: want none where the share of fresh sources",
 	} {
 		if _, err := liveConfig(t, set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s gave %v, want %s", set, err, want)
