@@ -98,7 +98,7 @@ func (s *shard) checkRequest(req request) error {
 	switch {
 	case s.stuck(max(n, o.MinSize)):
 		return fmt.Errorf("size is %d with min_size %d: the queue holds %d of %d, with no room for another group of "+
-			"%d: ask for at most %d, or raise capacity: %w", n, o.MinSize, s.present, most, o.GroupSize, s.present,
+			"%d: ask for at most %d, or raise capacity: %w", n, o.MinSize, s.present, most, o.PerGroup(o.GroupSize), s.present,
 			rollout.ErrInvalid)
 	case need > most || s.freshOf(req) > most:
 		return fmt.Errorf("size is %d: ask for at most the shard's capacity %d, or raise capacity: %w", n, most,
@@ -147,7 +147,7 @@ func (s *shard) losses() string {
 func (s *shard) stuck(needs int) bool {
 	o := &s.options
 	return s.retention == nil && o.GroupSize > 0 && o.Unit != UnitStep && o.MaxStaleness == 0 && len(s.leases) == 0 &&
-		s.present < needs && s.present > o.shardCapacity()-o.GroupSize
+		s.present < needs && s.present > o.shardCapacity()-o.PerGroup(o.GroupSize)
 }
 
 // freshOf returns how many draws of a request come from the fresh queue. Queue samplers give each rollout once anyway,

@@ -2,8 +2,10 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -124,5 +126,28 @@ func BenchmarkSelect(b *testing.B) {
 				baseline = ns
 			}
 		})
+	}
+}
+
+// What select leaves out takes no place of a queue.
+func TestAQueueHasRoomForWhatIsSelectedOfAGroup(t *testing.T) {
+	table := mustNew(t, Options{Sampler: FIFO, Capacity: 10, GroupSize: 8, Select: 2})
+	for range 2 {
+		mustInsert(t, table, group(0, 0, 1, 0, 1, 0, 1, 0, 1))
+	}
+	if _, err := table.Sample(ctx, rollout.Request{Size: 6}); !errors.Is(err, rollout.ErrStarved) {
+		t.Fatalf("4 held and room for 3 groups more: %v, want starved", err)
+	}
+	mustInsert(t, table, group(0, 0, 1, 0, 1, 0, 1, 0, 1))
+	if b := mustSample(t, table, rollout.Request{Size: 6}); len(b.Draws) != 6 {
+		t.Errorf("drew %d", len(b.Draws))
+	}
+	table = mustNew(t, Options{Sampler: FIFO, Capacity: 11, GroupSize: 8, Select: 2})
+	for range 5 {
+		mustInsert(t, table, group(0, 0, 1, 0, 1, 0, 1, 0, 1))
+	}
+	_, err := table.Sample(ctx, rollout.Request{Size: 11})
+	if want := "holds 10 of 11, with no room for another group of 2"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
