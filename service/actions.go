@@ -362,7 +362,7 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 			}
 			defer t.service.tableMemory.add(-grantOverhead) // recount charges it
 			v, gate := t.version(), t.gate.Load()
-			number, groups, err := gate.Start(t.now(), r.Groups, size, v, t.room())
+			number, groups, err := gate.Start(t.now(), r.Groups, size, v, t.room(size))
 			if err != nil {
 				return err
 			}
@@ -381,12 +381,17 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 	return answer, err
 }
 
-// room returns how many rollouts a queue has room for; other tables evict.
-func (t *table) room() int64 {
+// room returns how many rollouts may start, in groups of a size, for a queue to have room for what enters of them; other
+// tables evict.
+func (t *table) room(size int) int64 {
 	if !t.Sampler.Consumes() {
 		return math.MaxInt64
 	}
-	return int64(t.Capacity - t.present())
+	room := int64(t.Capacity - t.present())
+	if each := t.PerGroup(size); each < size && size <= math.MaxInt32 {
+		return room / int64(each) * int64(size)
+	}
+	return room
 }
 
 func abandon(_ context.Context, t *table, r *wire.AbandonRequest) (any, error) {

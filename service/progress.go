@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -16,6 +17,7 @@ type progress struct {
 	wire.Table
 	shards, share int     // share: the capacity of a shard
 	group         int     // rollouts in a group, 1 if groups differ
+	brought       int     // of them that the table keeps at most: see [replay.Options.PerGroup]
 	least         int     // draws of the smallest batch that can go on for ever
 	uses          float64 // of a rollout at most; +Inf: no bound
 	full          int     // rollouts that a shard must hold before it is sampled
@@ -28,6 +30,7 @@ type progress struct {
 //     trainers that the limiter holds do not advance it;
 //   - with unit step a rollout counts as one step, because its number of turns is not known;
 //   - with max_uses as many rollouts count as used up as the draws can use up;
+//   - with kept_per_prompt each prompt counts as that of one group;
 //   - on a queue with max_staleness, or with max_uses and max_staleness, draws count as made of the newest rollouts.
 //
 // A batch larger than the smallest may still be too large: see [table.neverFilled].
@@ -38,6 +41,7 @@ func checkProgress(w wire.Table) (p option.Problems) {
 	w.Options = w.Options.WithDefaults()
 	g := progress{Table: w, shards: w.Shards, share: w.Capacity / w.Shards, group: max(w.GroupSize, 1), least: 1,
 		uses: math.Inf(1)}
+	g.brought = w.PerGroup(g.group)
 	switch {
 	case w.Sampler.Consumes() || w.Cooldown > 0: // what rests counts as gone: its rest ends with a version
 		g.uses = 1
@@ -52,9 +56,9 @@ func checkProgress(w wire.Table) (p option.Problems) {
 	}
 	g.full = max(w.MinSize, g.least)
 	if w.Unit != replay.UnitStep && (w.Sampler.Consumes() || w.Unit == replay.UnitGroup) {
-		whole := g.share - g.share%g.group
+		whole := g.share - g.share%g.brought
 		p.Check(w.MinSize <= whole, "min_size", w.MinSize,
-			"at most %d, the whole groups of group_size %d in a shard of capacity %d", whole, g.group, g.share)
+			"at most %d, the whole groups of group_size %s in a shard of capacity %d", whole, g.sizes(), g.share)
 	}
 	if w.Limiter != nil {
 		g.checkLimiter(&p)
@@ -65,24 +69,33 @@ func checkProgress(w wire.Table) (p option.Problems) {
 	return p
 }
 
+// sizes says how large groups are, and what the table keeps of each.
+func (g *progress) sizes() string {
+	if g.brought == g.group {
+		return strconv.Itoa(g.group)
+	}
+	return fmt.Sprintf("%d, of which select and kept_per_prompt leave %d", g.group, g.brought)
+}
+
 // leastOfQueue returns the smallest batch with which a queue never holds too little for a batch and too much for
-// another group. What is left when no group fits is a multiple of a batch that divides group_size.
+// another group. What is left when no group fits is a multiple of a batch that divides what a group brings.
 func (g *progress) leastOfQueue() int {
-	for batch := 1; batch < min(g.group, maxUpdates); batch++ {
+	for batch := 1; batch < min(g.brought, maxUpdates); batch++ {
 		left := (max(g.MinSize, batch) - 1) / batch * batch
-		if g.group%batch == 0 && left <= g.share-g.group {
+		if g.brought%batch == 0 && left <= g.share-g.brought {
 			return batch
 		}
 	}
-	return g.group
+	return g.brought
 }
 
 func (g *progress) checkLimiter(p *option.Problems) {
 	l := g.Limiter
-	p.Check(l.SamplesPerInsert >= 1 || !g.Sampler.Consumes(), "limiter.samples_per_insert", l.SamplesPerInsert,
-		"at least 1 with sampler %s, which gives each rollout once: at %v draws per rollout a share of %v stays in "+
+	enters := float64(g.brought) / float64(g.group)
+	p.Check(l.SamplesPerInsert >= enters-1e-9 || !g.Sampler.Consumes(), "limiter.samples_per_insert", l.SamplesPerInsert,
+		"at least %v with sampler %s, which gives each rollout once: at %v draws per rollout a share of %v stays in "+
 			"the queue until its %d places are taken; then insertions wait for room, and samples for insertions",
-		g.Sampler, l.SamplesPerInsert, 1-l.SamplesPerInsert, g.share)
+		enters, g.Sampler, l.SamplesPerInsert, enters-l.SamplesPerInsert, g.share)
 	p.Check(l.ErrorBuffer >= float64(g.least), "limiter.error_buffer", l.ErrorBuffer,
 		"at least %d draws, the smallest batch", g.least)
 }
@@ -100,12 +113,12 @@ const maxUpdates = 1 << 16
 func (g *progress) checkGate(p *option.Problems) {
 	const ahead = "(max_staleness + 1) x rollouts_per_update, now %v, to reach %s"
 	first := float64(g.Gate.MaxStaleness+1) * g.Gate.RolloutsPerUpdate
-	needs := g.shards * ((g.full + g.group - 1) / g.group) // groups
+	needs := g.shards * ((g.full + g.brought - 1) / g.brought) // groups
 	if g.started(0) < needs {
-		reach := fmt.Sprintf("a group of group_size %d in each of %d shards", g.group, g.shards)
+		reach := fmt.Sprintf("a group of group_size %s in each of %d shards", g.sizes(), g.shards)
 		if g.MinSize > 1 {
-			reach = fmt.Sprintf("the %d rollouts of min_size, before which no update begins, in %d whole groups of %d",
-				g.MinSize*g.shards, needs, g.group)
+			reach = fmt.Sprintf("the %d rollouts of min_size, before which no update begins, in %d whole groups of %s",
+				g.MinSize*g.shards, needs, g.sizes())
 		}
 		p.Check(false, "gate.max_staleness", g.Gate.MaxStaleness, ahead, first, reach)
 		return
@@ -138,7 +151,7 @@ func (g *progress) checkEviction(p *option.Problems) {
 	}
 	worst, at := places, 0
 	for m := 1; m <= min(64*g.group*g.shards+places/g.least, maxUpdates); m++ {
-		arrived := int((float64(m)*g.Gate.RolloutsPerUpdate+1e-6)/float64(g.group*g.shards)) * g.group
+		arrived := int((float64(m)*g.Gate.RolloutsPerUpdate+1e-6)/float64(g.group*g.shards)) * g.brought
 		draws := float64(m * g.least)
 		used := int(min(draws, (float64(places)*(g.uses-1)+draws)/g.uses)) // some were used before
 		if g.Unit == replay.UnitGroup {
@@ -150,17 +163,20 @@ func (g *progress) checkEviction(p *option.Problems) {
 	}
 	p.Check(worst >= g.full, "min_size", g.MinSize, "at most %d, or a higher gate.rollouts_per_update: groups of %d "+
 		"push out the oldest, and a full shard of %d can hold %d after %d updates, and it is sampled from %d", worst,
-		g.group, places, worst, at, g.full)
+		g.brought, places, worst, at, g.full)
 }
 
 // checkRate requires that new rollouts allow the draws of the smallest update.
 func (g *progress) checkRate(p *option.Problems) {
-	each, why := g.uses, fmt.Sprintf("max_uses %d", g.MaxUses)
+	each, why := g.uses*float64(g.brought)/float64(g.group), fmt.Sprintf("max_uses %d", g.MaxUses)
 	switch {
 	case g.Sampler.Consumes():
 		why = fmt.Sprintf("sampler %s", g.Sampler)
 	case g.Cooldown > 0:
 		why = fmt.Sprintf("cooldown %d", g.Cooldown)
+	}
+	if g.brought < g.group {
+		why += fmt.Sprintf(" and %d of each group of %d", g.brought, g.group)
 	}
 	if l := g.Limiter; l != nil && l.SamplesPerInsert < each {
 		each, why = l.SamplesPerInsert, fmt.Sprintf("limiter.samples_per_insert %v", l.SamplesPerInsert)
@@ -183,21 +199,21 @@ func (g *progress) checkExpiry(p *option.Problems) {
 	most := 0
 	for age := from; age <= min(g.MaxStaleness, from+maxUpdates); age++ {
 		groups := int(min((float64(age)+1)*g.Gate.RolloutsPerUpdate/float64(g.group)+1e-6, math.MaxInt32))
-		most = max(most, groups/g.shards*g.group-int(float64(age*g.least)/g.uses))
+		most = max(most, groups/g.shards*g.brought-int(float64(age*g.least)/g.uses))
 	}
 	p.Check(most >= g.full, "max_staleness", g.MaxStaleness, "(max_staleness + 1) x gate.rollouts_per_update, now %v, "+
-		"to keep %d rollouts in each of %d shards at any time, in whole groups of %d: it keeps %d",
-		(float64(g.MaxStaleness)+1)*g.Gate.RolloutsPerUpdate, g.full, g.shards, g.group, most)
+		"to keep %d rollouts in each of %d shards at any time, in whole groups of %s: it keeps %d",
+		(float64(g.MaxStaleness)+1)*g.Gate.RolloutsPerUpdate, g.full, g.shards, g.sizes(), most)
 }
 
 // checkUpdate requires that the update after a number of them can draw its smallest batch.
 func (g *progress) checkUpdate(p *option.Problems, updates int) bool {
 	groups := g.started(updates)
 	used := int(float64(updates*g.least) / g.uses)
-	left := groups/g.shards*g.group - used
+	left := groups/g.shards*g.brought - used
 	p.Check(left >= g.full, "gate.max_staleness", g.Gate.MaxStaleness,
-		"more: after %d updates the gate has let %d groups of %d start, of which a shard has used %d rollouts and "+
-			"holds %d, and it is sampled from %d", updates, groups, g.group, used, left, g.full)
+		"more: after %d updates the gate has let %d groups of %s start, of which a shard has used %d rollouts and "+
+			"holds %d, and it is sampled from %d", updates, groups, g.sizes(), used, left, g.full)
 	if l := g.Limiter; l != nil {
 		lower, _ := newLimiter(*l, g.MinSize).bounds()
 		after := float64(groups*g.group)*l.SamplesPerInsert - float64((updates+1)*g.least*g.shards)
@@ -218,7 +234,7 @@ func (t *table) neverFilled(n int, starved error) error {
 	}
 	group := int64(max(t.GroupSize, 1))
 	groups := started / group
-	most := float64((groups + int64(t.Shards) - 1) / int64(t.Shards) * group) // of a shard
+	most := float64((groups + int64(t.Shards) - 1) / int64(t.Shards) * int64(t.PerGroup(int(group)))) // of a shard
 	switch {
 	case t.Sampler.Replaces() && t.MaxUses > 0:
 		most *= float64(t.MaxUses)
@@ -236,7 +252,8 @@ func (t *table) neverFilled(n int, starved error) error {
 	if float64(n) <= most {
 		return starved
 	}
+	sizes := (&progress{Table: t.Table, group: int(group), brought: t.PerGroup(int(group))}).sizes()
 	return fmt.Errorf("size is %d: before the first update the gate lets (max_staleness + 1) x rollouts_per_update = "+
-		"%v rollouts start, %d groups of %d in %d shards%s: ask for at most %v, or raise gate.max_staleness: %w", n,
-		float64(t.Gate.MaxStaleness+1)*t.Gate.RolloutsPerUpdate, groups, group, t.Shards, why, most, rollout.ErrInvalid)
+		"%v rollouts start, %d groups of %s in %d shards%s: ask for at most %v, or raise gate.max_staleness: %w", n,
+		float64(t.Gate.MaxStaleness+1)*t.Gate.RolloutsPerUpdate, groups, sizes, t.Shards, why, most, rollout.ErrInvalid)
 }

@@ -46,12 +46,15 @@ func (r *rehearsal) generate() (moved bool) {
 	for range 64 {
 		if len(r.pending) == 0 {
 			v := r.table.version()
-			number, n, err := r.table.gate.Load().Start(r.table.now(), 1, size, v, r.table.room())
+			number, n, err := r.table.gate.Load().Start(r.table.now(), 1, size, v, r.table.room(size))
 			if err != nil || n == 0 {
 				return moved
 			}
 			r.pending = []*insertion{{InsertRequest: wire.InsertRequest{Grant: number},
 				groups: []rollout.Group{group(size, v)}, rows: size, items: size}}
+			for _, x := range r.pending[0].groups[0].Rollouts {
+				x.PromptID = fmt.Sprint(r.inserted) // kept_per_prompt leaves most of other prompts
+			}
 		}
 		if _, err := r.table.tryInsert(ctx, r.pending[0]); err != nil {
 			if !errors.Is(err, rollout.ErrFull) {
@@ -143,6 +146,11 @@ func anyDefinition(random *rand.Rand) wire.Table {
 	if !w.Sampler.Consumes() {
 		w.MaxUses = pick(random, 0, 0, 1, 2, 3)
 	}
+	if w.GroupSize > 0 && w.Unit != replay.UnitGroup && random.IntN(3) == 0 {
+		if w.Select = 1 + random.IntN(w.GroupSize); !w.Sampler.Consumes() && random.IntN(2) == 0 {
+			w.Select, w.KeptPerPrompt = 0, w.Select
+		}
+	}
 	if random.IntN(2) == 0 {
 		ratio := pick(random, 0.5, 0.75, 1, 1, 1.5, 2, 3)
 		least := max(1, ratio*float64(max(w.GroupSize, 1)))
@@ -214,6 +222,15 @@ func TestAttackDefinitionsThatDeadlockAreRefusedWithTheArithmetic(t *testing.T) 
 		"gate.rollouts_per_update: 0.5: want at least 1: with cooldown 3 each": {
 			Options: replay.Options{Sampler: replay.Ordered, Cooldown: 3},
 			Gate:    &wire.Gate{RolloutsPerUpdate: 0.5, MaxStaleness: 4}},
+		"gate.rollouts_per_update: 2: want at least 4: with sampler fifo and 2 of each group of 8": {
+			Options: replay.Options{Sampler: replay.FIFO, GroupSize: 8, Select: 2},
+			Gate:    &wire.Gate{RolloutsPerUpdate: 2, MaxStaleness: 3}},
+		"min_size, before which no update begins, in 4 whole groups of 8, of which select and kept_per_prompt leave 3": {
+			Options: replay.Options{MinSize: 10, GroupSize: 8, KeptPerPrompt: 3},
+			Gate:    &wire.Gate{RolloutsPerUpdate: 31}},
+		"limiter.samples_per_insert: 0.2: want at least 0.25 with sampler fifo": {
+			Options: replay.Options{Sampler: replay.FIFO, Capacity: 16, GroupSize: 8, Select: 2},
+			Limiter: &wire.Limiter{SamplesPerInsert: 0.2, ErrorBuffer: 8}},
 		"gate.rollouts_per_update: 0.5: want at least 1: with sampler lifo": {
 			Options: replay.Options{Sampler: replay.LIFO}, Gate: &wire.Gate{RolloutsPerUpdate: 0.5, MaxStaleness: 4}},
 		"gate.max_staleness: 0: want (max_staleness + 1) x rollouts_per_update, now 10, to reach the 10 rollouts of " +
@@ -242,6 +259,12 @@ func TestAttackABatchThatTheGateNeverLetsTogetherIsRefused(t *testing.T) {
 	checkRefusal(t, err, wire.Invalid, "size is 32", "(max_staleness + 1) x rollouts_per_update = 16", "at most 16")
 	_, err = v.get(wire.SampleRequest{Table: "a", Size: 16, TimeoutMS: ms(0)})
 	checkRefusal(t, err, wire.Starved)
+
+	v.create(wire.Table{Name: "s", Options: replay.Options{GroupSize: 8, Select: 2},
+		Gate: &wire.Gate{RolloutsPerUpdate: 8, MaxStaleness: 1}})
+	_, err = v.get(wire.SampleRequest{Table: "s", Size: 5})
+	checkRefusal(t, err, wire.Invalid, "size is 5", "2 groups of 8, of which select and kept_per_prompt leave 2",
+		"at most 4")
 
 	v.create(wire.Table{Name: "q", Options: replay.Options{Sampler: replay.FIFO, Capacity: 10, GroupSize: 8}})
 	v.fill("q", group(8, 0))
