@@ -188,7 +188,7 @@ func rewardRange(batches []*rollout.Batch) float64 {
 
 // rolloutRatio returns exp of the sum of logprobs - log b over draw i; logprobs is [rows, length].
 func (p *pass) rolloutRatio(i int, logprobs []float32) float64 {
-	return math.Exp(clampLogRatio(p.logRatio(i, logprobs)))
+	return math.Exp(clampLogRatio(p.logRatio(i, logprobs, p.behaviour)))
 }
 
 // boundTerm is one draw's part of the bound.

@@ -338,17 +338,17 @@ func (l *Learner) filter(shards [][]pass) {
 	for p := range eachPass(shards) {
 		p.filtered = make([]bool, len(p.draws))
 		for i, d := range p.draws {
-			if n := max(countPolicyTokens(d.Rollout), 1); p.logRatio(i, p.current)/float64(n) > l.options.MaxLogRatio {
+			if n := max(countPolicyTokens(d.Rollout), 1); p.logRatio(i, p.current, p.behaviour)/float64(n) > l.options.MaxLogRatio {
 				p.filtered[i], p.keep[i] = true, 0
 			}
 		}
 	}
 }
 
-// logRatio returns the sum of logprobs - log b over the policy's tokens of draw i; logprobs is [rows, length].
-func (p *pass) logRatio(i int, logprobs []float32) (sum float64) {
+// logRatio returns the sum of logprobs - of over the policy's tokens of draw i; both are log-probs [rows, length].
+func (p *pass) logRatio(i int, logprobs, of []float32) (sum float64) {
 	for at := range p.policyIndices(i) {
-		sum += float64(logprobs[at]) - float64(p.behaviour[at])
+		sum += float64(logprobs[at]) - float64(of[at])
 	}
 	return sum
 }
@@ -445,7 +445,7 @@ func (l *Learner) setLogZ(shards [][]pass) {
 		for i, d := range p.draws {
 			if p.keep[i] != 0 {
 				draws = append(draws, objective.Trajectory{Prompt: d.Rollout.PromptID, Reward: float64(p.reward[i]),
-					LogRatio: p.logRatio(i, p.current) - p.logRatio(i, p.reference)})
+					LogRatio: p.logRatio(i, p.current, p.reference)})
 			}
 		}
 	}

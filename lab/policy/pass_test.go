@@ -436,6 +436,32 @@ func TestExpertsAndOthersAreWeighedByTheirMeans(t *testing.T) {
 	}
 }
 
+// Trajectory balance reads no log b: a rollout without teaches what it does with. The reference policy is another than
+// the policy from the second step on.
+func TestTrajectoryBalanceTakesExpertsAsAnyOthers(t *testing.T) {
+	c := architectures()["tied"]
+	m := newTestModel(t, c)
+	w := randomWeights(t, m, 8)
+	var states [2]learnedState
+	var losses [2][]float64
+	for i, known := range []bool{true, false} {
+		l := newTestLearner(t, m, w, Learning{Objective: objective.TrajectoryBalance{Beta: 0.5}})
+		batch := randomBatch(c, 9, 6)
+		for j, m := range batch.Draws[2].Rollout.Mask {
+			if m == 1 && !known {
+				batch.Draws[2].Rollout.Logprobs[j] = float32(math.NaN())
+			}
+		}
+		for range 3 {
+			losses[i] = append(losses[i], step(t, l, batch)["loss"])
+		}
+		states[i] = state(t, l)
+	}
+	if !slices.Equal(losses[0], losses[1]) || !reflect.DeepEqual(states[0], states[1]) {
+		t.Errorf("losses %v without log-probs, %v with them, or other weights", losses[1], losses[0])
+	}
+}
+
 // A rollout of versions 3 and 5, drawn at version 7: 4 and 2 versions old. The prompt has no version.
 func TestStalenessIsThatOfEachTokenWhenTheBatchWasDrawn(t *testing.T) {
 	m := newTestModel(t, architectures()["tied"])
