@@ -73,13 +73,14 @@ func (p *pass) set(i int, d rollout.Draw, keep bool) error {
 	return errors.Join(p.images.add(i, 0, r.Tokens, r.Mask, r.Images), p.restrict(i, r.SamplingMask))
 }
 
-// setStaleness says for each token of draw i how many versions older it is than the table was as it was drawn.
-func (p *pass) setStaleness(i int) {
+// setStaleness says for each token of draw i how many versions older it is than the table was as it was drawn. Its
+// staleness has grown since by the updates on its batch.
+func (p *pass) setStaleness(i, updates int) {
 	if p.staleness == nil {
 		p.staleness = make([]float32, len(p.mask))
 	}
 	d := p.draws[i]
-	newest := rollout.Version(d.Staleness) + d.Rollout.Version()
+	newest := rollout.Version(d.Staleness) + d.Rollout.Version() - rollout.Version(updates)
 	for at := range p.policyIndices(i) {
 		p.staleness[at] = float32(newest - d.Rollout.Versions[at-i*p.length])
 	}
@@ -171,7 +172,7 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 				}
 				p.draws = append(p.draws, d)
 				if l.options.Objective.Needs().Staleness {
-					p.setStaleness(j)
+					p.setStaleness(j, l.step%l.options.Updates)
 				}
 				if err := p.set(j, d, !l.masked(d)); err != nil {
 					return nil, fmt.Errorf("trainer %d: rollout %d: %w", i, d.ID, err)
