@@ -50,7 +50,7 @@ const (
 
 // The columns of Output.Rows.
 const (
-	rowTokens       = iota // tokens that count
+	rowTokens       = iota // tokens that count and have a log b
 	rowAbsAdvantage        // mean over them of |advantage|
 	rowRho                 // sum over them of rho = pi/b
 	rowRho2                // sum of rho^2
@@ -101,6 +101,11 @@ func (s shard) output(loss *Node, d diagnostics) Output {
 	if s.in.Behaviour != nil {
 		s.addRatioSums(&sums, &rows)
 	}
+	for i := range rows {
+		if s.in.Expert != nil && i != rowAbsAdvantage && rows[i] != nil {
+			rows[i] = Where(NotEqual(s.in.Expert, ZerosLike(s.in.Expert)), ZerosLike(rows[i]), rows[i])
+		}
+	}
 	return Output{Loss: loss, Sums: stack(sums[:], ZerosLike(loss), 0), Rows: stack(rows[:], ZerosLike(s.length), -1)}
 }
 
@@ -148,9 +153,10 @@ func stack(nodes []*Node, zero *Node, axis int) *Node {
 }
 
 // Row holds the values of Output.Rows for one rollout, over its tokens that count. All are 0 for a row that is not kept
-// or has no policy tokens, and for inputs that the objective was not given.
+// or has no policy tokens, and for inputs that the objective was not given. A row without log-probs has none of the
+// ratios that Combine counts as 1: all but AbsAdvantage are 0.
 type Row struct {
-	Tokens       float64 // their number
+	Tokens       float64 // their number, those of the ratios
 	AbsAdvantage float64 // mean of |advantage|
 	RatioSum     float64 // sum of rho = pi/b, within [e^-20, e^20] as in Combine's metrics
 	RatioSquares float64 // sum of rho^2

@@ -71,7 +71,7 @@ func (l *Learner) SetVersion(v rollout.Version) { l.weights = l.weights.WithVers
 // Feedback has an entry for every draw, trainer by trainer in the order of the draws; a rollout drawn twice has two. It
 // describes the weights that the step began with and the tokens that counted: a rollout that MaskZeroVariance or
 // MaxLogRatio took out of the loss has 0 tokens, advantage 0 and gradient norm 0, so the entries add up to the batch's
-// Metrics.
+// Metrics. A rollout without log-probs, whose ratios count as 1 there, has 0 tokens and no ratios.
 //
 // Advantage is the one that the step used, the draw's or, token by token, the rollout's, even if the objective reads
 // rewards instead (asymre). With a critic or a KLPenalty it is the normalised one. TDError needs a critic: the mean of

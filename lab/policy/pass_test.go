@@ -411,6 +411,15 @@ func TestExpertsAndOthersAreWeighedByTheirMeans(t *testing.T) {
 	of := func(o Learning, batches ...*rollout.Batch) map[string]float64 {
 		return step(t, newTestLearner(t, m, w.WithVersion(7), o), batches...)
 	}
+	for i, f := range measure(t, newTestLearner(t, m, w, o), batch).Feedback {
+		tokens, ratios := float64(countPolicyTokens(batch.Draws[i].Rollout)), true
+		if i%3 == 0 { // a table is to take no ratio of 1 for measured
+			tokens, ratios = 0, false
+		}
+		if f.Tokens != tokens || f.RatioSum > 0 != ratios || f.RatioSquares > 0 != ratios || !f.Advantage.Known {
+			t.Errorf("draw %d: feedback %+v, want %v tokens", i, f, tokens)
+		}
+	}
 	e, p := of(o, experts)["loss"], of(o, others)["loss"]
 	halves := []*rollout.Batch{{Draws: batch.Draws[:3]}, {Draws: batch.Draws[3:]}}
 	near(t, "loss", float32(of(o, halves...)["loss"]), (3*e+5*p)/8, 1e-5)

@@ -168,7 +168,7 @@ class Output(NamedTuple):
     """Scalars without gradient, for `combine`."""
     rows: Sums
     """float [R] by rollout, without gradient, for `reprise.Table.report`: ``tokens`` that count, and with behaviour
-    log-probs ``ratio_sum`` and ``ratio_squares``."""
+    log-probs ``ratio_sum`` and ``ratio_squares``. Where log b is not known all are 0: no ratio was measured."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -347,6 +347,7 @@ def loss(
     if behaviour is not None:
         ratios, ratio_rows = ratio_sums(rows, logp - tokens("behaviour", behaviour))
         sums, per_row = sums | ratios, per_row | ratio_rows
+        per_row = {name: torch.where(missing, 0.0, x) for name, x in per_row.items()}
     return Output(total, {key: x.detach() for key, x in sums.items()}, {key: x.detach() for key, x in per_row.items()})
 
 
