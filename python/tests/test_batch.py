@@ -233,7 +233,7 @@ def test_writing_to_tensors_leaves_the_batch_alone() -> None:
 
 def test_padded_and_packed_tell_what_they_hold_by_name(batch: Batch) -> None:
     assert set(batch.padded().asdict()) == {
-        "ids", "groups", "rewards", "weights", "staleness", "lengths", "tokens", "loss_mask", "position_ids",
+        "ids", "groups", "prompts", "rewards", "weights", "staleness", "lengths", "tokens", "loss_mask", "position_ids",
         "logprobs", "advantages", "versions", "attention_mask",
     }  # fmt: skip
     assert repr(batch) == "<reprise.Batch 7: 4 rollouts, version 3>"

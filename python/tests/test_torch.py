@@ -445,6 +445,28 @@ def test_padded_and_packed_batches_of_a_client_have_the_same_loss() -> None:
             torch.testing.assert_close(got, want)
 
 
+@needs_torch
+def test_inputs_pool_by_prompt_and_age_by_token() -> None:
+    columns = rollouts([4, 3, 5, 3])
+    columns["prompt_id"] = ["b", "a", "b", "c"]  # the groups are 0, 0, 1 and 1
+    columns["versions"] = [[-1, -1, 5, 5], [-1, -1, 4], [-1, -1, 5, 3, 4], [-1, -1, -1]]
+    columns["mask"][3] = [0, 0, 0]
+    batch = sampled(columns)  # at version 5: the oldest tokens of rows 0 to 2 are 0 to 2 versions old
+    want = [[0, 0, 0, 0], [0, 0, 1], [0, 0, 0, 2, 1], [0, 0, 0]]
+    padded = (batch.padded(), batch.padded(side="left", multiple_of=8))
+    for arrays in (*padded, batch.packed(), batch.packed(multiple_of=8)):
+        given = rt.inputs(arrays.torch())
+        assert given["groups"].tolist() == [0, 1, 0, 2]
+        keep = arrays.attention_mask if isinstance(arrays, reprise.Padded) else arrays.sequence_ids < 4
+        assert given["staleness"].numpy()[keep].tolist() == [x for row in want for x in row]
+        assert not given["staleness"].numpy()[~keep].any()
+    narrow = batch.padded().torch()
+    assert rt.inputs(dataclasses.replace(narrow, prompts=None))["groups"] is narrow.groups
+    every = torch.full_like(narrow.versions, -1)  # versions are not among the sampled columns
+    ages = rt.inputs(dataclasses.replace(narrow, versions=every))["staleness"]
+    assert ages[narrow.loss_mask].tolist() == [0, 0, 1, 2, 2, 2]
+
+
 CONFIGURATIONS: list[dict[str, Any]] = [
     {"objective": "grpo"},
     {"objective": "grpo", "ratio": "sequence", "proximal": "recompute", "correction": [

@@ -101,6 +101,11 @@ class Columns:
         """[B]: names of the prompts."""
         return cast("list[str]", self._arrow("prompt_id").to_pylist())
 
+    @property
+    def prompts(self) -> Array:
+        """int64 [B]: numbers of the prompts in this batch, from 0."""
+        return cast(Array, self._arrow("prompt_id").dictionary_encode().indices.to_numpy().astype(np.int64))
+
     def column(self, name: str) -> Array:
         """Return a column with one value per rollout as numpy [B]. Null is 0, and NaN in ``x_`` columns of numbers."""
         array = self._arrow(name)

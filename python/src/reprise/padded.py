@@ -23,7 +23,7 @@ SYNONYMS = {
 }  # fmt: skip
 """Other names of arrays, most of them those of the columns of a table."""
 
-ABSENT = dict.fromkeys(("group_means", "values", "ref_logprobs", "routed_experts", "sampling_mask"))
+ABSENT = dict.fromkeys(("prompts", "group_means", "values", "ref_logprobs", "routed_experts", "sampling_mask"))
 """What a batch may be without."""
 
 
@@ -35,6 +35,9 @@ class _Rows(Generic[A]):
     """uint64 [B] (torch: int64)."""
     groups: A
     """uint64 [B] (torch: int64): global numbers of the groups."""
+    prompts: A | None
+    """int64 [B]: numbers of the prompts in this batch, from 0; None if ``prompt_id`` is not among the sampled
+    columns."""
     rewards: A
     """float32 [B]."""
     group_means: A | None
@@ -211,6 +214,7 @@ def _per_row(batch: Columns) -> dict[str, Any]:
     return {
         "ids": get("id", 0, np.uint64),
         "groups": get("group", 0, np.uint64),
+        "prompts": batch.prompts if batch.has("prompt_id") else None,
         "rewards": get("reward", 0, np.float32),
         "group_means": get("group_mean", 0, np.float32) if batch.has("group_mean") else None,
         "weights": get("weight", 1, np.float32),

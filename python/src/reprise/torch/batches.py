@@ -13,17 +13,32 @@ from ..padded import Packed, Padded
 
 def inputs(batch: Padded[Tensor] | Packed[Tensor]) -> dict[str, Any]:
     """Return a batch's columns under the names of `loss`'s arguments: the mask, the behaviour log-probs, advantages,
-    weights, rewards, groups, group means and the staleness of rollouts' oldest tokens, the producer's reference
-    log-probs and values (as old values) if it gave them, and for packed batches the bounds of their rollouts."""
+    weights, rewards, group means, the staleness of tokens, the prompts as groups (without ``prompt_id`` the groups that
+    were inserted together), the producer's reference log-probs and values (as old values) if it gave them, and for
+    packed batches the bounds of their rollouts."""
     named = {
         "mask": batch.loss_mask, "behaviour": batch.logprobs, "advantages": batch.advantages,
-        "weights": batch.weights, "staleness": batch.staleness, "rewards": batch.rewards,
-        "group_means": batch.group_means, "groups": batch.groups,
+        "weights": batch.weights, "staleness": _staleness(batch), "rewards": batch.rewards,
+        "group_means": batch.group_means, "groups": batch.groups if batch.prompts is None else batch.prompts,
         "reference": batch.ref_logprobs, "old_values": batch.values,
     }  # fmt: skip
     if isinstance(batch, Packed):
         named["cu_seqlens"] = batch.cu_seqlens[: len(batch.lengths) + 1]
     return {name: x for name, x in named.items() if x is not None}
+
+
+def _staleness(batch: Padded[Tensor] | Packed[Tensor]) -> Tensor:
+    """Return how many versions older each token is than the batch, 0 outside the mask. A rollout's staleness is that of
+    its oldest token."""
+    latest = torch.iinfo(batch.versions.dtype).max
+    versions = batch.versions.masked_fill(~batch.loss_mask, latest)
+    if isinstance(batch, Packed):
+        at = batch.sequence_ids.clamp(max=len(batch.lengths) - 1)  # the padding's are not in the mask
+        oldest = versions.new_full(batch.staleness.shape, latest).scatter_reduce(0, at, versions, "amin")
+        newest = (oldest + batch.staleness)[at]
+    else:
+        newest = (versions.amin(1) + batch.staleness)[:, None]
+    return torch.where(batch.loss_mask, newest - batch.versions, 0)
 
 
 def restrict(logits: Tensor, batch: Padded[Tensor] | Packed[Tensor]) -> Tensor:
