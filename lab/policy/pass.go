@@ -137,8 +137,7 @@ func (l *Learner) prepare(ctx context.Context, batches []*rollout.Batch) ([][]pa
 	l.setDenominators(shards, batches)
 	l.setSecondMoment(shards)
 	l.setLogZ(shards)
-	l.weighExperts(shards)
-	return shards, nil
+	return shards, l.weighExperts(shards)
 }
 
 // pack lays the batches of all trainers out as passes. Each takes some draws of one trainer, of similar length.
@@ -407,9 +406,14 @@ func (l *Learner) setSecondMoment(shards [][]pass) {
 
 // weighExperts multiplies the weights of rollouts so that the loss is (1 - mu) times the mean over those with log-probs
 // and mu times the mean over those without, mu being ExpertWeight.
-func (l *Learner) weighExperts(shards [][]pass) {
+func (l *Learner) weighExperts(shards [][]pass) error {
 	if l.options.ExpertWeight == nil {
-		return
+		return nil
+	}
+	mu := float32(l.expertWeight())
+	if mu != mu {
+		return fmt.Errorf("learner.expert_weight: not a number at version %d: write an expression that is one at every "+
+			"version", l.weights.Version)
 	}
 	var n [2]float32 // with log-probs, and without
 	for p := range eachPass(shards) {
@@ -417,16 +421,16 @@ func (l *Learner) weighExperts(shards [][]pass) {
 			n[int(p.expert[i])] += p.keep[i]
 		}
 	}
-	mu := float32(l.expertWeight())
 	of := [2]float32{(1 - mu) * (n[0] + n[1]) / max(n[0], 1), mu * (n[0] + n[1]) / max(n[1], 1)}
 	for p := range eachPass(shards) {
 		for i := range p.draws {
 			p.weight[i] *= of[int(p.expert[i])]
 		}
 	}
+	return nil
 }
 
-// expertWeight returns ExpertWeight at the newest version, held within [0, 1], and 0 without it.
+// expertWeight returns ExpertWeight at the newest version, held within [0, 1], and 0 without it. NaN stays.
 func (l *Learner) expertWeight() float64 {
 	if l.options.ExpertWeight == nil {
 		return 0

@@ -435,6 +435,15 @@ func TestExpertsAndOthersAreWeighedByTheirMeans(t *testing.T) {
 	}
 	o.ExpertWeight = func(rollout.Version) float64 { return 9 }
 	near(t, "loss of experts alone", float32(of(o, halves...)["loss"]), e, 1e-5)
+	o.ExpertWeight = func(v rollout.Version) float64 { return math.Sqrt(float64(7 - v)) }
+	l := newTestLearner(t, m, w.WithVersion(7), o)
+	step(t, l, halves...)
+	before := state(t, l)
+	_, err := l.Step(t.Context(), halves)
+	if err == nil || !strings.Contains(err.Error(), "learner.expert_weight: not a number at version 8: write an") {
+		t.Errorf("a weight of NaN: %v", err)
+	}
+	sameStates(t, state(t, l), before)
 	for _, o := range []objective.Objective{objective.GRPO{}, objective.GRPO{Normalisation: objective.PerToken,
 		Experts: objective.Experts{Term: objective.ExpertSFT}}} {
 		err := Learning{Objective: o, Optimizer: Adam{LearningRate: 1},
