@@ -184,6 +184,7 @@ func (l Learner) validateRead() error {
 		{"shift", l.Shift, d.Shift, asym, nil},
 		{"beta", l.Beta, d.Beta, squared, nil},
 		{"experts", l.Experts, d.Experts, surrogate, nil},
+		{"expert_gamma", l.ExpertGamma, d.ExpertGamma, surrogate, nil},
 	} {
 		if !k.read && k.value != k.standard && k.value != k.none {
 			errs = append(errs, fmt.Errorf("learner.%s: %v: want %v, its default: objective %s does not read it", k.key,

@@ -174,6 +174,8 @@ func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 		"learner.objective=ppo,learner.gamma=0":                    "learner.gamma: 0: want above 0, to 1",
 		"learner.objective=ppo,learner.lambda=2":                   "learner.lambda: 2: want",
 		"learner.objective=ppo,learner.value_clip=-1":              "learner.value_clip: -1: want",
+		"learner.objective=asymre,learner.expert_gamma=0.3":        "learner.expert_gamma: 0.3: want 0, its default: objective asymre",
+		"learner.expert_gamma=0.3":                                 "learner.expert_gamma: 0.3: want 0, or experts: shaped",
 		"learner.shift=0": "learner.shift: 0: want -0.1, its " +
 			"default: objective grpo does not read it",
 		"learner.objective=asymre,learner.normalisation=token": "learner.normalisation: token: want " +
