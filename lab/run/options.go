@@ -437,9 +437,13 @@ func (c Config) dividedPrompts() (list []string) {
 			"of a prompt's earlier groups: use pipeline.trainers 1", o.Trainers))
 	}
 	fresh := int(math.Round(o.FreshShare * float64(o.Batch/max(o.Trainers, 1))))
-	if (together || old) && o.FreshAt == nil && o.Mix == 0 && fresh%o.Group != 0 {
-		list = append(list, fmt.Sprintf("replay.sources: the %d fresh rollouts of a batch are no whole groups of %d: what "+
-			"is left of a group comes in the next batch, apart from it", fresh, o.Group))
+	key, group := "replay.sources", int(math.Round(float64(o.Group)/c.generatedPerEntered()))
+	if c.Replay.FreshShare > 0 {
+		key = "replay.fresh_share"
+	}
+	if (together || old) && o.FreshAt == nil && o.Mix == 0 && fresh%group != 0 {
+		list = append(list, fmt.Sprintf("%s: the %d fresh rollouts of a batch are no whole groups of %d: what is left of a "+
+			"group comes in the next batch, apart from it", key, fresh, group))
 	}
 	return list
 }

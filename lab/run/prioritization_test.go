@@ -183,9 +183,13 @@ func TestARunWarnsWhereRolloutsOfAPromptDoNotMeet(t *testing.T) {
 	for set, want := range map[string][]string{
 		old + ";pipeline.trainers=1;pipeline.batch=512": nil,
 		old + ";pipeline.trainers=4;pipeline.batch=512": {"one in 4 of a prompt's earlier groups: use pipeline.trainers 1"},
-		old + ";pipeline.trainers=1;pipeline.batch=520": {"the 260 fresh rollouts of a batch are no whole groups of 8"},
+		old + ";pipeline.trainers=1;pipeline.batch=520": {
+			"replay.sources: the 260 fresh rollouts of a batch are no whole groups of 8"},
 		"replay.fresh_share=0.26;replay.draw_advantage=regroup;pipeline.trainers=1;pipeline.batch=100": {
-			"the 26 fresh rollouts of a batch are no whole groups of 8"},
+			"replay.fresh_share: the 26 fresh rollouts of a batch are no whole groups of 8"},
+		"replay.fresh_share=0.25;replay.draw_advantage=regroup;replay.select=5;pipeline.trainers=1;pipeline.batch=100": nil,
+		"replay.fresh_share=0.24;replay.draw_advantage=regroup;replay.select=5;pipeline.trainers=1;pipeline.batch=100": {
+			"replay.fresh_share: the 24 fresh rollouts of a batch are no whole groups of 5"},
 		"replay.fresh_share=0.26;pipeline.batch=100": nil,
 	} {
 		c, err := Load("", strings.Split(set, ";"))
