@@ -416,10 +416,10 @@ func (o Options) ExpectedReplayRatio() float64 {
 	return o.RolloutCost * float64(o.Trainers) / float64(o.Workers) / o.TrainingCost()
 }
 
-// FreshPerUpdate is the mean number of fresh draws per update over all trainers, 0 without Mix and FreshShare; with
-// FreshAt that of the first. If it is
-// above [Options.NewPerUpdate], trainers wait for fresh rollouts. If it is below, rollouts not drawn as fresh pile up
-// until the buffer drops the oldest, and fresh draws are of the oldest that it keeps.
+// FreshPerUpdate is the mean number of fresh draws per update over all trainers, with FreshAt those at version 0, and 0
+// without any of Mix, FreshShare and FreshAt. If it is above [Options.NewPerUpdate], trainers wait for fresh rollouts.
+// If it is below, rollouts not drawn as fresh pile up until the buffer drops the oldest, and fresh draws are of the
+// oldest that it keeps.
 func (o Options) FreshPerUpdate() float64 {
 	updates := float64(max(1, o.BatchUpdates))
 	if o.Mix > 0 {
