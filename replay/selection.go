@@ -24,13 +24,14 @@ func (SelectBy) Values() []string { return texts(SelectVariance, SelectReward) }
 type selection struct {
 	order, chosen []int     // places in the group: by reward, the largest first; those chosen
 	rewards       []float32 // of the chosen, then their advantages
+	lowest        []moments // of the smallest rewards, by their number
 }
 
 // choose sets a.selection to the rollouts of a group that enter, in their order: all, unless the options select fewer.
 //
 // A subset of k rewards with the largest variance has the i largest and the k - i smallest for some i (arXiv
-// 2504.13818, theorem 1). The variance of each is computed anew, so a group of n costs O(n log n + k^2). Among equals
-// it is the k largest, or that of the smallest i; among equal rewards the first are the largest.
+// 2504.13818, theorem 1). Of a group of n the choice costs O(n log n). Among equals it is the k largest, or that of the
+// smallest i; among equal rewards the first are the largest.
 func (t *Table) choose(a *arrivals, g rollout.Group) {
 	x, n, k := &a.selection, len(g.Rollouts), t.options.Select
 	x.order, x.chosen, x.rewards = x.order[:0], x.chosen[:0], x.rewards[:0]
@@ -42,34 +43,50 @@ func (t *Table) choose(a *arrivals, g rollout.Group) {
 	} else {
 		reward := func(i int) float32 { return g.Rollouts[i].Reward }
 		slices.SortStableFunc(x.order, func(i, j int) int { return cmp.Compare(reward(j), reward(i)) })
-		subset := func(largest int) []int {
-			x.chosen = append(append(x.chosen[:0], x.order[:largest]...), x.order[n-k+largest:]...)
-			return x.chosen
+		largest := k
+		if t.options.SelectBy == SelectVariance {
+			largest = x.mostVaried(k, reward)
 		}
-		best, most := k, variance(subset(k), reward)
-		for i := 0; i < k && t.options.SelectBy == SelectVariance; i++ {
-			if v := variance(subset(i), reward); v > most*(1+1e-9) { // more than rounding
-				best, most = i, v
-			}
-		}
-		slices.Sort(subset(best))
+		x.chosen = append(append(x.chosen, x.order[:largest]...), x.order[n-k+largest:]...)
+		slices.Sort(x.chosen)
 	}
 	for _, i := range x.chosen {
 		x.rewards = append(x.rewards, g.Rollouts[i].Reward)
 	}
 }
 
-// variance returns the population variance of some numbers.
-func variance(places []int, number func(i int) float32) float64 {
-	var mean, sum float64
-	for _, i := range places {
-		mean += float64(number(i)) / float64(len(places))
+// moments are sums over some rewards, less one that stands in for their mean, so that little cancels: it is in the
+// middle of their order, so sums of whole rewards are exact.
+type moments struct{ sum, squares float64 }
+
+func (m moments) with(r float64) moments { return moments{m.sum + r, m.squares + float64(r*r)} }
+
+func (m moments) plus(o moments) moments { return moments{m.sum + o.sum, m.squares + o.squares} }
+
+// spread returns k times the population variance of k rewards.
+func (m moments) spread(k int) float64 { return m.squares - float64(m.sum*m.sum)/float64(k) }
+
+// mostVaried returns how many of the k rewards of the largest variance are the largest of x.order; the others are the
+// smallest.
+func (x *selection) mostVaried(k int, reward func(i int) float32) (largest int) {
+	n := len(x.order)
+	less := float64(reward(x.order[n/2]))
+	at := func(place int) float64 { return float64(reward(x.order[place])) - less }
+	x.lowest = append(x.lowest[:0], moments{})
+	top := moments{}
+	for i := range k {
+		x.lowest = append(x.lowest, x.lowest[i].with(at(n-1-i)))
+		top = top.with(at(i))
 	}
-	for _, i := range places {
-		d := float64(number(i)) - mean
-		sum += d * d
+	largest, most := k, top.spread(k)
+	top = moments{}
+	for i := range k {
+		if v := top.plus(x.lowest[k-i]).spread(k); v > most*(1+1e-9) { // more than rounding
+			largest, most = i, v
+		}
+		top = top.with(at(i))
 	}
-	return sum / float64(len(places))
+	return largest
 }
 
 // advantagesOfChosen computes into a.values the advantages of a group's chosen rollouts among one another, 0 for the

@@ -105,6 +105,50 @@ func TestNoOtherSubsetOfAGroupIsBetter(t *testing.T) {
 	}
 }
 
+// The choice is the model's, which computes the variance of each split by itself.
+func TestALargeGroupIsSplitAsByTheVarianceOfEachSubset(t *testing.T) {
+	const seed = 5
+	t.Log("seed", seed)
+	random := rollout.Stream(seed, "test", 0)
+	for _, number := range []func() float32{
+		func() float32 { return float32(random.IntN(2)) },
+		func() float32 { return 1e6 + float32(random.IntN(5))/4 },
+		func() float32 { return float32(random.NormFloat64()) },
+		func() float32 { return float32(min(1e9, math.Exp(9*random.NormFloat64()))) },
+	} {
+		for range 20 {
+			rewards := make([]float32, 2+random.IntN(150))
+			for i := range rewards {
+				rewards[i] = number()
+			}
+			o := Options{Select: 1 + random.IntN(len(rewards)-1), SelectBy: SelectVariance}
+			var want []float32
+			for _, i := range (&model{o: o}).selected(rewards) {
+				want = append(want, rewards[i])
+			}
+			if got := entered(t, o, rewards...); !slices.Equal(got, want) {
+				t.Fatalf("select %d of %v: %v, want %v", o.Select, rewards, got, want)
+			}
+		}
+	}
+}
+
+// A group of n costs n log n, where it cost n times select.
+func BenchmarkSelectHalfOfALargeGroup(b *testing.B) {
+	const n = 48000
+	random := rollout.Stream(6, "test", 0)
+	rewards := make([]float32, n)
+	for i := range rewards {
+		rewards[i] = random.Float32()
+	}
+	g := group(0, rewards...)
+	for b.Loop() {
+		table := mustNew(b, Options{Capacity: n, Select: n / 2})
+		mustInsert(b, table, g)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/rollout")
+}
+
 func BenchmarkSelect(b *testing.B) {
 	groups := benchGroups(benchPool)
 	var baseline float64
