@@ -58,7 +58,7 @@ func (s *shard) drawOfPrompts(random *rand.Rand, i, want int, batch *rollout.Bat
 	s.addPicked(batch)
 }
 
-// What becomes of a rollout in a batch.
+// What becomes of a rollout in a batch, as sources of [PoolPrompts] know it.
 const (
 	isTaken = iota + 1
 	passedOver
@@ -69,7 +69,6 @@ func (s *shard) beginPrompts() {
 	if s.taken == nil {
 		s.taken = make(map[int32]int)
 	}
-	clear(s.taken)
 	s.freshPrompts.reset()
 	for _, slot := range s.drawn {
 		s.taken[slot] = isTaken

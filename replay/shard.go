@@ -46,7 +46,7 @@ type shard struct {
 	picked                        []pick      // that sources are about to draw
 	candidates                    []candidate // of the prompt being drawn from
 	freshPrompts                  byPrompt[int32]
-	taken                         map[int32]int // slots of the batch, and of what is passed over for it
+	taken                         map[int32]int // slots of the batch, and passed over for others of their prompts
 	regrouping                    regrouping
 	mates                         []int32 // slots of the group being evicted
 }

@@ -373,6 +373,7 @@ type pick struct {
 // drawSources adds the draws of the sources to a batch, as many as ask said.
 func (s *shard) drawSources(random *rand.Rand, batch *rollout.Batch) {
 	s.picked = s.picked[:0]
+	clear(s.taken)
 	i := 0
 	for ; i < len(s.suppliers) && s.suppliers[i].Pool == PoolFresh; i++ {
 		if want := s.asked[i]; want > 0 {

@@ -190,6 +190,8 @@ type turns struct {
 	fresh  [][]*modelUnit // by source, without those
 	swaps  [][]swap       // by source, in the order of the prompts
 
+	swapped []*modelUnit // whose places others take
+
 	// Of a source of the prompts of the batch.
 	prompts []string // that are left
 	ofFirst int      // draws of the first of them
@@ -260,6 +262,7 @@ func (t *turns) swap(i int, s Source) {
 		x := &t.swaps[i][k]
 		if old := mates[x.prompt]; t.m.meet(s, old) {
 			x.n = min(len(old), s.PerPrompt, len(t.ofPrompt(s, x.prompt, t.picked)))
+			t.swapped = append(t.swapped, old[:x.n]...)
 			for f := range t.fresh {
 				t.fresh[f] = slices.DeleteFunc(t.fresh[f], func(u *modelUnit) bool { return slices.Contains(old[:x.n], u) })
 			}
@@ -278,7 +281,8 @@ func (m *model) meet(s Source, mates []*modelUnit) bool {
 func (t *turns) ofPrompt(s Source, prompt string, batch []*modelUnit) []*modelUnit {
 	m := t.m
 	c := slices.DeleteFunc(m.eligible(t.shard), func(u *modelUnit) bool {
-		return u.items[0].r.PromptID != prompt || !u.shown || slices.Contains(batch, u) || m.weight(s, u) == 0
+		return u.items[0].r.PromptID != prompt || !u.shown || slices.Contains(batch, u) ||
+			slices.Contains(t.swapped, u) || m.weight(s, u) == 0
 	})
 	if s.Order != "" {
 		slices.SortFunc(c, func(a, b *modelUnit) int {
@@ -534,6 +538,25 @@ func TestAFreshRolloutWhosePlaceIsTakenIsPassedOver(t *testing.T) {
 	if s := statsOf(table); s.Present != 5 || s.UsesPresent.Bins()[0].Count != 1 {
 		t.Errorf("%d are there, uses %v: want all but the first, and the third without a use", s.Present,
 			s.UsesPresent.Bins())
+	}
+}
+
+// Nor does another source of the fresh prompts draw it for the same batch, with replace or beside the fresh ones.
+func TestWhatIsPassedOverComesBackByNoOtherSourceOfItsPrompt(t *testing.T) {
+	fresh := Source{Name: "fresh", Pool: PoolFresh, Count: 2}
+	right := Source{Name: "a", Pool: PoolPrompts, Where: "reward >= 1", PerPrompt: 1, Replace: true}
+	for _, wrong := range []Source{
+		{Name: "b", Pool: PoolPrompts, Where: "reward == 0", Order: "version", Replace: true},
+		{Name: "b", Pool: PoolPrompts, Where: "reward == 0", Order: "-uses", Count: 1},
+	} {
+		table := mustNew(t, Options{Capacity: 64, Sources: []Source{fresh, right, wrong}})
+		mustInsert(t, table, promptGroup("a", 1, 0))
+		mustSample(t, table, rollout.Request{Size: 2})
+		mustInsert(t, table, promptGroup("a", 0, 0)) // 1 takes the place of 3
+		b := mustSample(t, table, rollout.Request{Size: 2 + wrong.Count})
+		if got := drawnIDs(b); slices.Contains(got, 3) || !slices.Contains(got, 1) || !slices.Contains(got, 2) {
+			t.Errorf("replace %v: drew %v, want 1, 2 and not 3", wrong.Replace, got)
+		}
 	}
 }
 
