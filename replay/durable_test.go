@@ -275,7 +275,7 @@ func everyKind() (list []Options) {
 			}
 			o.PromptIndex = !kind.Consumes() && o.Unit != UnitGroup
 			if kind.Consumes() {
-				o.MaxUses, o.KeptPerPrompt = min(o.MaxUses, 1), 0
+				o.MaxUses, o.KeptPerPrompt, o.Pin = min(o.MaxUses, 1), 0, ""
 				if o.Retention == KeepPositive || o.Retention == KeepScored {
 					continue
 				}

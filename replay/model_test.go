@@ -1465,7 +1465,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 			o.Sampler = kind
 			if kind.Consumes() {
 				o.MaxUses, o.Retention, o.PositiveFraction, o.PositivesPerPrompt, o.Score = 0, "", 0, 0, ""
-				o.KeptPerPrompt = 0
+				o.KeptPerPrompt, o.Pin = 0, ""
 				if o.DrawAdvantage == AdvantageBaseline {
 					o.DrawAdvantage = AdvantageRegrouped
 				}

@@ -52,7 +52,8 @@ type Options struct {
 	SelectBy SelectBy `json:"select_by,omitempty" default:"variance"`
 	// evict rollouts older than this many versions
 	MaxStaleness int `json:"max_staleness,omitempty" default:"no limit" range:"[0, 2147483647]"`
-	// a condition such as reward >= 1: what meets it as it is inserted stays however old; not over age, uses or since_use
+	// a condition such as reward >= 1: what meets it as it is inserted stays however old, of unit group where all meet
+	// it; not over age, uses or since_use, and not with a queue
 	Pin string `json:"pin,omitempty" default:"none"`
 	// evict a rollout after this many uses; a queue always gives each once
 	MaxUses int `json:"max_uses,omitempty" default:"no limit" range:"[0, 2147483647]"`
@@ -447,6 +448,8 @@ func (o Options) Validate() error {
 		problems.Check(err == nil, "pin", o.Pin, "a condition: %v", err)
 		check("", err != nil || !f.Reads(formula.Age, formula.Uses, formula.SinceUse), "pin", o.Pin,
 			"a condition of what does not change, without age, uses and since_use")
+		check("sampler", !o.Sampler.Consumes(), "pin", o.Pin, "none with sampler %s, which may be full of too few for a "+
+			"batch until some grow too old", o.Sampler)
 		check("max_staleness", o.MaxStaleness > 0, "pin", o.Pin, "none with max_staleness 0, which lets all grow old")
 	}
 	check("retention", o.KeptPerPrompt == 0 || o.Retention != KeepPositive, "kept_per_prompt", o.KeptPerPrompt,

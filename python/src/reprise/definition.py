@@ -224,8 +224,8 @@ class Keys(TypedDict, total=False):
     max_staleness: int
     """Evict rollouts older than this many versions [no limit]."""
     pin: str
-    """A condition such as reward >= 1: what meets it as it is inserted stays however old; not over age, uses or
-    since_use."""
+    """A condition such as reward >= 1: what meets it as it is inserted stays however old, of unit group where all meet
+    it; not over age, uses or since_use, and not with a queue."""
     max_uses: int
     """Evict a rollout after this many uses; a queue always gives each once [no limit]."""
     sources: Sequence[Source]
@@ -358,8 +358,8 @@ class Creator(Generic[Made]):
             select_by: which of a group enter: the subset whose rewards have the largest variance (PODS), or the
                 largest rewards: variance or reward [variance]
             max_staleness: evict rollouts older than this many versions [no limit]
-            pin: a condition such as reward >= 1: what meets it as it is inserted stays however old; not over age,
-                uses or since_use
+            pin: a condition such as reward >= 1: what meets it as it is inserted stays however old, of unit group
+                where all meet it; not over age, uses or since_use, and not with a queue
             max_uses: evict a rollout after this many uses; a queue always gives each once [no limit]
             sources: parts of each batch, drawn one after another before the sampler draws the rest
             sampler: what is drawn: lifo, fifo, uniform, distinct, epoch, unseen, least_used, ordered or prioritized
