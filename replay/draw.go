@@ -132,6 +132,10 @@ func (s *shard) losses() string {
 		lost = append(lost, fmt.Sprintf("others rest for a cooldown of %d versions after a use, or are on lease: insert "+
 			"new rollouts, advance the version, or lower cooldown", s.options.Cooldown))
 	}
+	if n := s.counts.Evicted[byCapacity]; n > 0 && s.retention != nil && s.retention.scored != nil {
+		lost = append(lost, fmt.Sprintf("%d left because their score, %s, was the least, perhaps as they entered: "+
+			"insert rollouts of a larger score, or raise capacity", n, s.options.Score))
+	}
 	if n := s.counts.Evicted[byUses]; n > 0 {
 		lost = append(lost, fmt.Sprintf("%d left after max_uses %d: insert new rollouts, or raise max_uses", n,
 			s.options.MaxUses))

@@ -1,9 +1,11 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/rollout"
@@ -145,5 +147,19 @@ func TestAPromptKeepsSoMany(t *testing.T) {
 		if slices.Sort(got); fmt.Sprint(got) != c.want {
 			t.Errorf("%s keeps %v, want %s", c.o.Retention, got, c.want)
 		}
+	}
+}
+
+// Newcomers of a small score leave at once, which a source that waits for them says.
+func TestAStarvedSampleSaysWhatLeftByItsScore(t *testing.T) {
+	table := mustNew(t, Options{Capacity: 8, Retention: KeepScored, Score: "reward",
+		Sources: []Source{{Name: "fresh", Pool: PoolFresh, Share: "1", Wait: true}}})
+	mustInsert(t, table, group(0, 1, 1, 1, 1, 1, 1, 1, 1))
+	mustSample(t, table, rollout.Request{Size: 8})
+	mustInsert(t, table, group(0, 0, 0, 0, 0))
+	_, err := table.Sample(ctx, rollout.Request{Size: 4})
+	want := "which holds 0 (4 left because their score, reward, was the least, perhaps as they entered: insert"
+	if !errors.Is(err, rollout.ErrStarved) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
