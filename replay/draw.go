@@ -128,7 +128,7 @@ func (s *shard) losses() string {
 		lost = append(lost, fmt.Sprintf("%d left because they were older than max_staleness %d at version %d: insert "+
 			"rollouts of newer weights, or raise max_staleness", n, s.options.MaxStaleness, s.version))
 	}
-	if s.ordered != nil && s.options.Cooldown > 0 {
+	if s.ordered != nil && s.options.Cooldown > 0 && (s.ordered.rests() || len(s.leases) > 0) {
 		lost = append(lost, fmt.Sprintf("others rest for a cooldown of %d versions after a use, or are on lease: insert "+
 			"new rollouts, advance the version, or lower cooldown", s.options.Cooldown))
 	}

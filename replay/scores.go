@@ -196,6 +196,12 @@ func (o *ordered) size() int {
 	return len(o.first.heap)
 }
 
+// rests reports whether a unit rests.
+func (o *ordered) rests() bool {
+	o.follow()
+	return len(o.resting.heap) > 0
+}
+
 func (o *ordered) draw(*rand.Rand) (int32, float64) {
 	s := o.first.heap[0]
 	o.holdForBatch(s)

@@ -86,11 +86,15 @@ func TestAnOrderedTableDrawsTheFirstThatDoNotRest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	_, err := table.Sample(ctx, rollout.Request{Size: 1})
+	if !errors.Is(err, rollout.ErrStarved) || strings.Contains(err.Error(), "rest") {
+		t.Errorf("of an empty table: %v", err)
+	}
 	mustInsert(t, table, group(0, 1, 0))
 	advance(1)
 	mustInsert(t, table, group(1, 1, 0))
 	draw(3, 4, 1) // scores 1, 1, 0, and the oldest among equals
-	_, err := table.Sample(ctx, rollout.Request{Size: 2})
+	_, err = table.Sample(ctx, rollout.Request{Size: 2})
 	if !errors.Is(err, rollout.ErrStarved) || !strings.Contains(err.Error(), "where 1 can be drawn (others rest for a "+
 		"cooldown of 2 versions after a use, or are on lease: insert new rollouts, advance the version, or lower") {
 		t.Errorf("with one that does not rest: %v", err)
