@@ -178,7 +178,8 @@ func (s Source) validate(p *option.Problems, o Options, i int) {
 	checkNumber(p, "weight", s.Weight)
 	checkNumber(p, "order", s.Order)
 	check("pool", s.Pool != PoolFresh || i == 0 || o.Sources[i-1].Pool == PoolFresh, "pool", s.Pool,
-		"table or reserved behind a source that may draw what is fresh: put fresh sources first")
+		"another pool behind source %s of pool %s: put all sources of pool fresh first", names[max(i-1, 0)],
+		o.Sources[max(i-1, 0)].Pool)
 	check("pool", s.Weight == "" || s.Pool == PoolTable, "weight", s.Weight, "none with pool %s", s.Pool)
 	prompts := s.Pool == PoolPrompts
 	check("pool", s.PerPrompt == 0 || s.Pool == PoolTable || prompts, "per_prompt", s.PerPrompt, "0 with pool %s", s.Pool)
@@ -196,7 +197,7 @@ func (s Source) validate(p *option.Problems, o Options, i int) {
 		"false with a share, a count or a backfill: it takes the places of fresh rollouts")
 	check("pool", s.Where == "" || s.Pool != PoolReserved, "where", s.Where, "none with pool %s", s.Pool)
 	check("", s.Pool != PoolReserved || o.PositiveFraction > 0, "pool", s.Pool,
-		"table or fresh with positive_fraction 0, which reserves nothing")
+		"table, fresh or prompts with positive_fraction 0, which reserves nothing")
 	check("", o.Unit != UnitGroup || s.Count%max(o.GroupSize, 1) == 0, "count", s.Count,
 		"a multiple of group_size %d with unit group", o.GroupSize)
 }
