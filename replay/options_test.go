@@ -108,7 +108,7 @@ func TestOptionsThatDoNotFitOneAnotherAreRefused(t *testing.T) {
 		"kept_per_prompt: 2: want 0 with unit group and":           {KeptPerPrompt: 2, Unit: UnitGroup, GroupSize: 2},
 		"kept_per_prompt: -2: want 0 (no limit) to":                {KeptPerPrompt: -2},
 		"pin: reward > 0: want none with max_staleness 0":          {Pin: "reward > 0"},
-		"pin: reward > 0: want none with sampler fifo, which may": {Pin: "reward > 0", MaxStaleness: 2, Sampler: FIFO},
+		"pin: reward > 0: want none with sampler fifo, which may":  {Pin: "reward > 0", MaxStaleness: 2, Sampler: FIFO},
 		"pin: age < 3: want a condition of what does not chang":    {Pin: "age < 3", MaxStaleness: 2},
 		"pin: reward: want a condition: \"reward\": reward is a":   {Pin: "reward", MaxStaleness: 2},
 		"select: -1: want 0 (all) to":                              {Select: -1},
