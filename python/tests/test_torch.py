@@ -325,6 +325,8 @@ def test_options_that_go_refuses_are_refused_alike(golden: dict[str, Any]) -> No
         (lambda: rt.loss(objective="ppo", **small()), "values: None: want a tensor"),
         (lambda: rt.loss(**{**small(), "behaviour": torch.tensor([[0.0, -1.0, -1.0], [0.0, math.nan, 0.0]])}),
          "behaviour: NaN for rollouts [1]: want numbers: objective grpo reads them; leave such rollouts out"),
+        (lambda: rt.correct(**{**small(), "behaviour": torch.tensor([[0.0, -1.0, math.nan], [0.0, -1.0, 0.0]])}),
+         "behaviour: NaN for rollouts [0]: want numbers: correct reads them; leave such rollouts out"),
         (lambda: rt.loss(objective="trajectory_balance", reference=torch.ones(2, 3), rewards=torch.ones(2), **small()),
          "groups: None: want a tensor of shape [2]: objective trajectory_balance reads it"),
         (lambda: rt.loss(objective="asymre", **small()), "rewards: None: want a tensor of shape [2]"),
@@ -350,6 +352,19 @@ def test_mistakes_are_named(call: Callable[[], object], message: str) -> None:
     with pytest.raises(reprise.Invalid) as caught:
         call()
     assert message in str(caught.value)
+
+
+@needs_torch
+def test_a_loss_does_not_look_at_numbers_which_a_gpu_would_wait_for() -> None:
+    """A look at a tensor of device meta, which has no numbers, is an error; in a full graph of torch.compile too."""
+    for o in (rt.Objective(), rt.Objective("cispo"), rt.Objective("grpo_off"), rt.Objective(experts="phi")):
+        given = small()
+        elsewhere = {name: x.to("meta") for name, x in given.items()}
+        assert rt.loss(objective=o, **elsewhere).loss.is_meta and rt.correct(**elsewhere).log_ratio.is_meta
+        compiled = torch.compile(lambda o, given: rt.loss(objective=o, **given).loss, backend="eager", fullgraph=True)
+        assert compiled(o, given) == rt.loss(objective=o, **given).loss
+        unknown = {**given, "behaviour": given["behaviour"].masked_fill(given["mask"], math.nan)}
+        assert compiled(o, unknown).isnan() == (not o.experts)
 
 
 def bounds(of: list[int]) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import Invalid
-from .rows import Rows, bounded_exp
+from .rows import Rows, bounded_exp, refuse
 
 KINDS = ("truncate", "mask", "opsm", "m2po", "dppo")
 
@@ -160,7 +160,8 @@ def correct(
     Args:
         logprobs: float [B, T] or [N]: log pi of the tokens.
         mask: bool or number [B, T] or [N]: not 0 where the policy produced the token.
-        behaviour: float [B, T] or [N]: log b, recorded at generation.
+        behaviour: float [B, T] or [N]: log b, recorded at generation. NaN is refused on the CPU; elsewhere what is
+            worked out of it is NaN.
         advantages: float [B, T] or [N], or [B] for all tokens of a rollout.
         correction: dicts of kind, level, low, high and limit, as in ``learner.correction``.
         proximal: behaviour (p = b), recompute (p is the policy of ``anchor``, and the terms are multiplied by k),
@@ -180,10 +181,11 @@ def correct(
     steps = steps_of(correction, proximal, problems)
     problems.throw()
     rows = Rows(logprobs, mask, cu_seqlens)
+    b = rows.tokens("behaviour", behaviour, needed_by="correct").detach()
+    refuse(rows.unknown(b), "correct reads them; leave such rollouts out")
     return corrected(
         rows, steps, proximal,
-        logp=rows.tokens("logprobs", logprobs, needed_by="correct"),
-        behaviour=rows.tokens("behaviour", behaviour, needed_by="correct").detach(),
+        logp=rows.tokens("logprobs", logprobs, needed_by="correct"), behaviour=b,
         advantage=rows.tokens("advantages", advantages, needed_by="correct").detach(),
         anchor=anchor, staleness=staleness, bound=second_moment,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import Invalid
 from .correction import Corrected, Problems, Step, corrected, steps_of
 from .metrics import Sums, combine, ratio_sums
-from .rows import MAX_LOG_RATIO, Rows, bounded_exp
+from .rows import MAX_LOG_RATIO, Rows, bounded_exp, refuse
 
 SURROGATES = ("grpo", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo", "cispo")
 NAMES = (*SURROGATES, "grpo_off", "asymre", "oapl", "trajectory_balance")
@@ -211,7 +211,8 @@ def loss(
         objective: with its options, or its name.
         mask: bool or number: not 0 where the policy produced the token. A rollout without such tokens counts nowhere.
         behaviour: float: log b, recorded at generation; NaN where nobody knows it, which objectives with ``experts``
-            take. All but asymre and trajectory_balance; there for metrics only.
+            take, and asymre and trajectory_balance, which read it for metrics only. Others refuse it on the CPU; on a
+            GPU, which a check would make wait, and in ``torch.compile`` their loss is NaN.
         advantages: float, or [B] for all tokens of a rollout. All but asymre and trajectory_balance; there for metrics
             only.
         weights: float [B]: of replay, multiply the rollouts' terms; None: 1.
@@ -263,16 +264,15 @@ def loss(
     if weights is not None:
         weight = rows.rows("weights", weights, needed_by="the mean").detach()
     logp = tokens("logprobs", logprobs)
-    unknown = None
+    unknown, takes = None, o.experts or o.objective in ("asymre", "trajectory_balance")
     if behaviour is not None:
-        missing = rows.sum(tokens("behaviour", behaviour).isnan().to(rows.dtype)) > 0
-        unknown = rows.spread(missing)
-        behaviour = torch.where(unknown, logprobs.detach().to(behaviour), behaviour)
-        if o.objective not in ("asymre", "trajectory_balance") and not o.experts and missing.any():
-            raise Invalid(
-                f"behaviour: NaN for rollouts {missing.nonzero().flatten().tolist()}: want numbers: objective "
-                f"{o.objective} reads them; leave such rollouts out, or give an objective with experts"
-            )
+        missing = rows.unknown(tokens("behaviour", behaviour))
+        if takes:
+            unknown = rows.spread(missing)
+            behaviour = torch.where(unknown, logprobs.detach().to(behaviour), behaviour)
+        else:
+            refuse(missing, f"objective {o.objective} reads them; leave such rollouts out, or give an objective with "
+                            "experts")  # fmt: skip
 
     def mean(terms: Tensor) -> Tensor:
         """Return this shard's summand of the batch's weighted mean of terms, 0 where the token does not count."""

@@ -21,6 +21,14 @@ def bounded_exp(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
+def refuse(missing: Tensor, why: str) -> None:
+    """Refuse rollouts, bool [R], that have no log b. On a GPU, which would wait for the answer, and in
+    ``torch.compile`` their NaN shows instead."""
+    compiling = getattr(torch.compiler, "is_compiling", bool)  # bool() is False: torch 2.1 lacks it
+    if missing.device.type == "cpu" and not compiling() and missing.any():
+        raise Invalid(f"behaviour: NaN for rollouts {missing.nonzero().flatten().tolist()}: want numbers: {why}")
+
+
 class Rows:
     """R rollouts of a batch. What does not count is replaced by 0 before anything is computed of it."""
 
@@ -103,6 +111,10 @@ class Rows:
     def mean(self, x: Tensor) -> Tensor:
         """Return the means [R] over the tokens that count, 0 without any. x is 0 where the token does not count."""
         return self.sum(x) / self.length.clamp(min=1)
+
+    def unknown(self, behaviour: Tensor) -> Tensor:
+        """Return bool [R]: rollouts of which a log b that counts is NaN."""
+        return self.sum(behaviour.isnan().to(self.dtype)) > 0
 
     def spread(self, x: Tensor) -> Tensor:
         """Return x [R] for each token."""
