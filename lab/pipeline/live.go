@@ -50,6 +50,8 @@ type Live struct {
 	state   LiveState
 	began   LiveState        // the state to go on from
 	batches []*rollout.Batch // of the latest update
+	spent   float64          // with FreshAt, what the first counted updates cost
+	counted rollout.Version
 
 	waiting context.Context // ends with Stop
 	stop    context.CancelFunc
@@ -89,7 +91,15 @@ func (l *Live) Stop() { l.stop() }
 func (l *Live) Finished() bool { return l.opts.finished(l.version, l.compute()) }
 
 // compute returns the compute so far by formula.
-func (l *Live) compute() float64 { return float64(l.version) * l.opts.UpdateCompute }
+func (l *Live) compute() float64 {
+	if l.opts.FreshAt == nil {
+		return float64(l.version) * l.opts.UpdateCompute
+	}
+	for ; l.counted < l.version; l.counted++ {
+		l.spent += l.opts.computeAt(int(l.counted))
+	}
+	return l.spent
+}
 
 // State returns what NewLive takes to go on. It must not be called while Run takes an update.
 func (l *Live) State() LiveState { return l.state }

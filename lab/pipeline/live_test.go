@@ -116,6 +116,25 @@ func TestALiveRunGoesOn(t *testing.T) {
 	}
 }
 
+// With 2 workers and a batch of 8, an update costs 8 (1 + 2) = 24 without a wait. Batches have 8, 0, 7 and 4 fresh
+// rollouts: with one update on each and mu 3, 8 + 3 of them are 32, 8, 29 and 20; with two and mu 6, 8 + 6/2 of them.
+func TestALiveRunCountsTheFreshRolloutsThatItWaitsFor(t *testing.T) {
+	for updates, want := range map[int][]float64{1: {32, 56, 85, 109}, 2: {32, 64, 88, 112}} {
+		fresh := func(v rollout.Version) int { return []int{8, 0, 7, 4}[int(v)/updates] }
+		o := Options{Workers: 2, Trainers: 1, Batch: 8, Group: 2, RolloutCost: 3 * float64(updates),
+			BatchUpdates: updates, PublishEvery: updates, ComputeBudget: want[3], FreshAt: fresh}
+		f, got := &feed{}, []float64(nil)
+		l := live(t, o, f, 0, LiveState{}, func(u Update) error { got = append(got, u.Compute); return nil })
+		if err := l.Run(t.Context()); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d updates on each batch: compute %v, want %v; %v", updates, got, want, err)
+		}
+		again := live(t, o, &feed{version: 3}, 3, l.State(), nil)
+		if c := again.compute(); c != want[2] {
+			t.Errorf("resumed after 3 updates: compute %v, want %v", c, want[2])
+		}
+	}
+}
+
 func TestAWaitingLiveRunIsStopped(t *testing.T) {
 	f := &feed{starved: true}
 	l := live(t, Options{Workers: 1, Trainers: 1, Batch: 8, Group: 2, Updates: 9}, f, 0, LiveState{}, nil)

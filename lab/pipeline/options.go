@@ -116,7 +116,8 @@ type Options struct {
 	Updates       int     `yaml:"-"` // after which the run ends [0: no limit]
 	ComputeBudget float64 `yaml:"-"` // ends the run at the first update that reaches it [0: no limit]
 	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it, more with ForwardPasses
-	// (METHODS 1) [Options.ReplayCompute]. With FilterGroups and FreshAt it only estimates, from below.
+	// (METHODS 1) [Options.ReplayCompute]. With FilterGroups and FreshAt it only estimates, from below; a [Live] counts
+	// B + mu times the fresh rollouts of a batch where that is more.
 	UpdateCompute float64 `yaml:"-"`
 
 	// Concurrency limits the generations and steps that run at the same time. It does not affect results [GOMAXPROCS].
@@ -278,6 +279,13 @@ func (o Options) request(v rollout.Version, shard int) rollout.Request {
 		req.Fresh = o.freshDraws(int(v))
 	}
 	return req
+}
+
+// computeAt returns the compute of the update after version v with FreshAt: that of the fresh rollouts of its batch, if
+// they take more workers than there are.
+func (o Options) computeAt(v int) float64 {
+	fresh := float64(o.Trainers*o.freshDraws(v-v%o.BatchUpdates)) / float64(o.BatchUpdates)
+	return max(o.UpdateCompute, float64(o.Batch)*o.TrainingCost()+o.RolloutCost*fresh)
 }
 
 // byClock reports whether compute is the busy time by the clock, because what an update costs is not known before.

@@ -15,7 +15,7 @@ type Update struct {
 	Stored   uint64    // what they became in it so far: more if the buffer stores steps
 	Dropped  uint64    // rollouts generated and dropped so far, see Options.FilterGroups
 	Used     uint64    // K_train, rollouts trained on so far, every use counted, those by Options.BatchUpdates too
-	Compute  float64   // so far, by formula: updates times UpdateCompute; ComputeBusy with FilterGroups or FreshAt
+	Compute  float64   // so far: UpdateCompute of each; ComputeBusy with FilterGroups, or with FreshAt but in a Live
 	Workers  []GPUTime // so far, by worker
 	Trainer  GPUTime   // so far, of each trainer: they step together
 	Trainers int       // T
