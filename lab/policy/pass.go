@@ -74,7 +74,7 @@ func (p *pass) set(i int, d rollout.Draw, keep bool) error {
 }
 
 // setStaleness says for each token of draw i how many versions older it is than the table was as it was drawn. Its
-// staleness has grown since by the updates on its batch.
+// staleness has grown since by the updates on its batch, which began at a version that Updates divides.
 func (p *pass) setStaleness(i, updates int) {
 	if p.staleness == nil {
 		p.staleness = make([]float32, len(p.mask))
@@ -171,7 +171,7 @@ func (l *Learner) pack(batches []*rollout.Batch) ([][]pass, error) {
 				}
 				p.draws = append(p.draws, d)
 				if l.options.Objective.Needs().Staleness {
-					p.setStaleness(j, l.step%l.options.Updates)
+					p.setStaleness(j, int(l.weights.Version)%l.options.Updates)
 				}
 				if err := p.set(j, d, !l.masked(d)); err != nil {
 					return nil, fmt.Errorf("trainer %d: rollout %d: %w", i, d.ID, err)

@@ -481,7 +481,8 @@ func TestTrajectoryBalanceTakesExpertsAsAnyOthers(t *testing.T) {
 }
 
 // A rollout of versions 3 and 5, drawn at version 7: 4 and 2 versions old at every update on the batch, which the
-// pipeline makes a version older each time, and at the first of the next. The prompt has no version.
+// pipeline makes a version older each time, at the first of the next, and at those of a batch after a restart, which
+// skips versions. The prompt has no version.
 func TestStalenessIsThatOfEachTokenWhenTheBatchWasDrawn(t *testing.T) {
 	m := newTestModel(t, architectures()["tied"])
 	interpolate := objective.Corrections{Proximal: objective.ProximalInterpolate}
@@ -489,7 +490,10 @@ func TestStalenessIsThatOfEachTokenWhenTheBatchWasDrawn(t *testing.T) {
 		Updates: 2})
 	r := rollout.New("p", []int32{1, 2}, rollout.Completion{Tokens: []int32{3, 4, 5}, Logprobs: []float32{-1, -1, -1}})
 	copy(r.Versions[2:], []rollout.Version{3, 5, 5})
-	for i, staleness := range []int32{4, 5, 4} {
+	for i, staleness := range []int32{4, 5, 4, 4, 5} {
+		if i == 3 {
+			l.SetVersion(10)
+		}
 		batches := []*rollout.Batch{{Draws: []rollout.Draw{{Rollout: r, Weight: 1, Staleness: staleness}}}}
 		if got := mustPrepare(t, l, batches)[0][0].staleness[:5]; !slices.Equal(got, []float32{0, 0, 4, 2, 2}) {
 			t.Errorf("update %d: staleness is %v, want 4, 2, 2 after the prompt", i, got)
