@@ -30,8 +30,8 @@ const NoVersion Version = -1
 // rollout is immutable once it has been inserted into a table.
 //
 // Logprobs are ln softmax(logits/temperature), with the softmax taken over the token's list in SamplingMask where there
-// is one, else over the whole vocabulary, before top-p. NaN says that nobody knows a token's log-prob, as of an expert's
-// or a chat log's; only tables with the option unknown_logprobs take it.
+// is one, else over the whole vocabulary, before top-p. NaN says that nobody knows a token's log-prob, as of an
+// expert's or a chat log's; only tables with the option unknown_logprobs take it.
 type Rollout struct {
 	PromptID    string    // stable across runs
 	Tokens      []int32   // [L] prompt and completion(s)

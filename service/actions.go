@@ -381,8 +381,8 @@ func start(ctx context.Context, t *table, r *wire.StartRequest) (any, error) {
 	return answer, err
 }
 
-// room returns how many rollouts may start, in groups of a size, for a queue to have room for what enters of them; other
-// tables evict.
+// room returns how many rollouts may start, in groups of a size, for a queue to have room for what enters of them;
+// other tables evict.
 func (t *table) room(size int) int64 {
 	if !t.Sampler.Consumes() {
 		return math.MaxInt64

@@ -47,7 +47,9 @@ func (s *Service) scrubJournals() {
 }
 
 // scrubTable reads a table's journal through, in a cluster every copy.
-func (s *Service) scrubTable(ctx context.Context, t *table, bytesPerSecond int64) (copies []wire.ScrubbedCopy, err error) {
+func (s *Service) scrubTable(ctx context.Context, t *table, bytesPerSecond int64) (
+	copies []wire.ScrubbedCopy, err error,
+) {
 	err = faults.Recovered("scrubbing", func() (err error) {
 		if c := s.options.Cluster; c != nil {
 			copies, err = c.Scrub(ctx, t.Name, bytesPerSecond)

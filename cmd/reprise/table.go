@@ -184,10 +184,11 @@ func (c *tableScrub) Run(ctx context.Context) error {
 		return errors.New("the journal is damaged: save a checkpoint of the table and restore it, which writes the " +
 			"journal anew")
 	case damaged > 0:
-		return fmt.Errorf("%d of %d copies are damaged: replace their nodes (docs/scale.md, cluster.replaces)", damaged, all)
+		return fmt.Errorf("%d of %d copies are damaged: replace their nodes (docs/scale.md, cluster.replaces)", damaged,
+			all)
 	case unread > 0:
-		return fmt.Errorf("%d of %d copies were not read: retry once their nodes are up, and replace one whose copy stays "+
-			"out of date (docs/scale.md, cluster.replaces)", unread, all)
+		return fmt.Errorf("%d of %d copies were not read: retry once their nodes are up, and replace one whose copy "+
+			"stays out of date (docs/scale.md, cluster.replaces)", unread, all)
 	}
 	return err
 }

@@ -73,8 +73,8 @@ type Inputs struct {
 	// See Needs; nil if not needed. Only Values are differentiated through.
 	// [B, T] log-probs under the reference policy; OffPolicyGRPO with a KLCoef, TrajectoryBalance
 	Reference *Node
-	// [B, T] log-probs under the policy at the start of the batch: pi_k of OffPolicyGRPO with RPrimeExact or KLAnchor, p of
-	// ProximalRecompute and ProximalUnweighted
+	// [B, T] log-probs under the policy at the start of the batch: pi_k of OffPolicyGRPO with RPrimeExact or KLAnchor,
+	// p of ProximalRecompute and ProximalUnweighted
 	Anchor *Node
 	// [B, T] versions between the weights that sampled the token and those at the start of the batch, 0 or more;
 	// ProximalInterpolate

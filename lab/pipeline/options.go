@@ -91,9 +91,9 @@ type Options struct {
 	// FreshShare is the share of fresh draws in every batch, rounded to whole rollouts per trainer, in [0, 1]. It
 	// excludes Mix [0: none].
 	FreshShare float64 `yaml:"-"`
-	// FreshAt gives the fresh draws of each trainer's batch by the version that it is drawn at, in the place of FreshShare
-	// where they differ. It must be a pure function. Such a machine is asynchronous, and counts compute by the clock
-	// [none].
+	// FreshAt gives the fresh draws of each trainer's batch by the version that it is drawn at, in the place of
+	// FreshShare where they differ. It must be a pure function. Such a machine is asynchronous, and counts compute by
+	// the clock [none].
 	FreshAt func(v rollout.Version) int `yaml:"-"`
 	// Composed says that the buffer draws the fresh ones by itself: requests ask for none, and a batch may hold fewer,
 	// where the buffer passes some over. It still waits for as many [false].

@@ -11,9 +11,10 @@ import (
 
 // Source is what trainers draw batches from, and tell what they learned. It is called from one goroutine.
 type Source interface {
-	// Sample draws a batch with exactly req.Fresh fresh draws, unless it composes batches ([Options.Composed]). An error
-	// that wraps rollout.ErrStarved means that there are too few rollouts, or too few fresh ones: the trainer tries again
-	// after the next insertion. A run that gets stuck ends with this error, so its text should say what is missing.
+	// Sample draws a batch with exactly req.Fresh fresh draws, unless it composes batches ([Options.Composed]). An
+	// error that wraps rollout.ErrStarved means that there are too few rollouts, or too few fresh ones: the trainer
+	// tries again after the next insertion. A run that gets stuck ends with this error, so its text should say what is
+	// missing.
 	Sample(ctx context.Context, req rollout.Request) (*rollout.Batch, error)
 	// Report passes on what the learner measured of an update's draws. It is called at the end of every update, before
 	// Advance, so that the buffer is still at the version the batches were trained at. There may be no feedback.

@@ -16,8 +16,8 @@ import (
 type Learning struct {
 	Objective objective.Objective
 	Optimizer Adam
-	// MaskZeroVariance takes rollouts of groups whose rewards are all equal out of the loss, or with Regrouped those whose
-	// advantage is 0.
+	// MaskZeroVariance takes rollouts of groups whose rewards are all equal out of the loss, or with Regrouped those
+	// whose advantage is 0.
 	MaskZeroVariance bool
 	// Regrouped says that advantages do not compare with the group that a rollout entered with.
 	Regrouped bool
@@ -68,8 +68,8 @@ type Learning struct {
 	KLPenalty float64
 	// ExpertWeight is mu, the weight of the mean over rollouts without log-probs, at each version of the weights before
 	// a step; the mean over the others has 1 - mu. What is out of [0, 1] counts as its end. It is exact where the
-	// objective is a mean over rollouts. A step fails where it is NaN. Only with an objective that has Experts. nil: all
-	// rollouts weigh alike.
+	// objective is a mean over rollouts. A step fails where it is NaN. Only with an objective that has Experts. nil:
+	// all rollouts weigh alike.
 	ExpertWeight func(v rollout.Version) float64
 	// BoundEvery is the number of steps after which [OG]'s improvement lower bound is measured, see [Learner.Step]. It
 	// costs two forward passes over the batch, or one if pi_k is known already. 0: never.

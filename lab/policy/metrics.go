@@ -133,11 +133,11 @@ func (l *Learner) noFeedback(d rollout.Draw) rollout.Feedback {
 //	bound_tv_start   TV(pi_k, b) likewise
 //	bound_scale      s, the largest reward of the batch minus the smallest: bound and gain are in units of it
 //
-// The means are over the draws with log-probs whose group's rewards differ, by their importance weights. Rewards are scaled to [0, 1],
-// (r - smallest)/s. A = (r - mean)/sigma with the group's scaled mean and sigma = sqrt(var + advantage.Epsilon), at
-// most 1. Rho is the ratio of whole rollouts, exp(sum log pi - log b), because the theorem's distance is between
-// distributions of whole answers; it is clamped to [e^-20, e^20]. Without such a draw, or with one reward for all,
-// there is no bound.
+// The means are over the draws with log-probs whose group's rewards differ, by their importance weights. Rewards are
+// scaled to [0, 1], (r - smallest)/s. A = (r - mean)/sigma with the group's scaled mean and sigma = sqrt(var +
+// advantage.Epsilon), at most 1. Rho is the ratio of whole rollouts, exp(sum log pi - log b), because the theorem's
+// distance is between distributions of whole answers; it is clamped to [e^-20, e^20]. Without such a draw, or with one
+// reward for all, there is no bound.
 func (l *Learner) measureBound(
 	ctx context.Context, metrics map[string]float64, shards [][]pass, batches []*rollout.Batch, start *Weights,
 ) error {

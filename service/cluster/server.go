@@ -191,8 +191,8 @@ func startServer(o Options, so *server.Options) (*server.Server, error) {
 		s.Shutdown()
 		s.WaitForShutdown()
 		if strings.Contains(why, "start JetStream") {
-			return nil, fmt.Errorf("%s: the node does not start from the copies there: %s: if the folder is damaged, start a "+
-				"node of another name (cluster.node) with an empty one and cluster.replaces: %s", o.Data, why, o.Node)
+			return nil, fmt.Errorf("%s: the node does not start from the copies there: %s: if the folder is damaged, start "+
+				"a node of another name (cluster.node) with an empty one and cluster.replaces: %s", o.Data, why, o.Node)
 		}
 		return nil, fmt.Errorf("cluster.listen: %s: the node does not listen there: %s: want an address of this machine "+
 			"that nobody else uses", o.Listen, cmp.Or(why, "not within a minute"))

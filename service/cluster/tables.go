@@ -223,8 +223,8 @@ func (t *tables) changePlacement(ctx context.Context, table, log string, edit fu
 // scrubTries is how often a scrub tries to read a copy: elections and slow disks pass.
 const scrubTries = 5
 
-// scrub reads the copies of the log of a table of this node, while it owns the table, and tells the other nodes which is
-// damaged.
+// scrub reads the copies of the log of a table of this node, while it owns the table, and tells the other nodes which
+// is damaged.
 func (t *tables) scrub(ctx context.Context, table string, bytesPerSecond int64) (found []wire.ScrubbedCopy, err error) {
 	o := t.find(table)
 	if o == nil || !o.open.Load() {
