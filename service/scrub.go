@@ -18,11 +18,11 @@ const (
 )
 
 // scrubJournals reads each journal through once it was not for Options.ScrubInterval, one at a time, until the service
-// stops; in a cluster all copies of its tables.
-func (s *Service) scrubJournals() {
+// stops; with copies, as in a cluster, all of its tables' copies.
+func (s *Service) scrubJournals(copied bool) {
 	ctx, cancel := s.untilClosing(context.Background())
 	defer cancel()
-	every, copied := s.options.ScrubInterval, s.options.Cluster != nil
+	every := s.options.ScrubInterval
 	pause := every
 	if !copied { // copies do not say when they were read
 		pause = max(every/10, time.Millisecond)

@@ -247,7 +247,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.Join(err, s.closeJournals())
 	}
 	if o.Data != "" {
-		s.scrubbing.Go(s.scrubJournals)
+		s.scrubbing.Go(func() { s.scrubJournals(o.Cluster != nil) })
 	}
 	return s, nil
 }
