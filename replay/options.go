@@ -511,6 +511,13 @@ func checkNumber(problems *option.Problems, key, text string) {
 	}
 }
 
+// checkCondition refuses an expression that is no condition on a rollout. "" is none.
+func checkCondition(problems *option.Problems, key, text string) {
+	if _, err := formula.Condition(text); text != "" && err != nil {
+		problems.Check(false, key, text, "a condition: %v", err)
+	}
+}
+
 // validatePriorities checks what sampler prioritized takes against the rest, defaults filled in.
 func (o Options) validatePriorities(problems *option.Problems) {
 	check := problems.CheckWith

@@ -169,12 +169,8 @@ func (s Source) validate(p *option.Problems, o Options, i int) {
 		"a share or a count, or a source before it with backfill %s", s.Name)
 	check("backfill", s.Backfill == "" || slices.Contains(names[i+1:], s.Backfill), "backfill", s.Backfill,
 		"the name of a source after it; wait: true has the batch wait")
-	for key, text := range map[string]string{"where": s.Where, "fresh_where": s.FreshWhere} {
-		if text != "" {
-			_, err := formula.Condition(text)
-			p.Check(err == nil, key, text, "a condition: %v", err)
-		}
-	}
+	checkCondition(p, "where", s.Where)
+	checkCondition(p, "fresh_where", s.FreshWhere)
 	checkNumber(p, "weight", s.Weight)
 	checkNumber(p, "order", s.Order)
 	check("pool", s.Pool != PoolFresh || i == 0 || o.Sources[i-1].Pool == PoolFresh, "pool", s.Pool,
