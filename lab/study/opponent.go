@@ -35,8 +35,8 @@ func (t opponentTask) tournament() Study {
 				"families are alike, where a choice leaves an option without effect: how many differ is said below. On tasks " +
 				"other than addition every family starts from its settings there, and tunes the batch, the loss, its own " +
 				"options, the rate, and the batch again; where right answers are rare at first, the groups too. A batch at an " +
-				"end of those tried has a trial beyond it, down to 60 rollouts. Tuning has base models and held-out problems of " +
-				"its own.",
+				"end of those tried has a trial beyond it, up to three times, and so has the largest share of right answers. " +
+				"Tuning has base models and held-out problems of its own.",
 			"Compute is counted by formula, and by the clock of all GPUs with rollouts of uneven lengths (length_sigma 1). " +
 				"Workers and trainers have GPUs of their own here, so in turns one part of them waits; GPUs that did both would " +
 				"wait less.",
@@ -64,6 +64,7 @@ const (
 	rateBatch      = 960
 	opponentSteps  = 20 // evaluations over a budget
 	opponentBuffer = 7680
+	lastShare      = 0.95 // of right answers, before those beyond it
 )
 
 func opponentBatches() []int { return []int{240, 480, 960, 1920, 3840} }
@@ -193,7 +194,7 @@ func families() []family {
 			},
 		},
 		{
-			name: "recipe", buffer: true, last: []variant{rightAnswers(0.85), rightAnswers(0.95)},
+			name: "recipe", buffer: true, last: []variant{rightAnswers(0.85), rightAnswers(lastShare)},
 			times: 2.8, chose: func(c *run.Config) {
 				small(c, 3)
 				withoutClip(c)
@@ -255,12 +256,12 @@ func inTurns(set func(*run.Config)) func(*run.Config) {
 	}
 }
 
-// fitQueue sets the bound of a queue, and the split of at most eight GPUs at which workers and trainers keep up with
-// each other.
+// fitQueue sets the bound of a queue, a group for each trainer beside the batch at least, and the split of at most eight
+// GPUs at which workers and trainers keep up with each other.
 func fitQueue(c *run.Config) {
-	c.Replay.Capacity = 2 * c.Pipeline.Batch
 	splits := map[int]split{1: queueSplit(), 2: {5, 2}, 3: {5, 3}, 4: {4, 3}, 6: {4, 4}, 8: {3, 4}}
 	*c = splits[c.Pipeline.BatchUpdates].set(*c)
+	c.Replay.Capacity = c.Pipeline.Batch + max(c.Pipeline.Batch, c.Pipeline.Group*c.Pipeline.Trainers)
 }
 
 // contest is the tuning of one family on one task.
@@ -323,8 +324,16 @@ func (c contest) pilots() []Pilot {
 		}...)
 	}
 	var list []Pilot
-	stages = append(stages, stage{"last", as(c.family.last...)},
-		stage{"batch beyond", func(chosen Arm) []variant { return c.batchBeyond(list, chosen.Config) }})
+	stages = append(stages, stage{"last", as(c.family.last...)})
+	for _, name := range []string{"batch beyond", "batch further beyond", "batch furthest beyond"} {
+		stages = append(stages, stage{name, func(chosen Arm) []variant { return c.batchBeyond(list, chosen.Config) }})
+	}
+	stages = append(stages, stage{"share beyond", func(chosen Arm) []variant {
+		if chosen.Config.Replay.PositiveShare < lastShare {
+			return nil
+		}
+		return []variant{rightAnswers(0.98), rightAnswers(1)}
+	}})
 	var chosen Arm
 	for i, s := range stages {
 		p := Pilot{Name: fmt.Sprintf("%s: %s", c.family.name, s.name), of: overTheRun, by: meanOver(1), stage: i}
@@ -379,14 +388,16 @@ func weightDecays(list ...float64) (variants []variant) {
 	return variants
 }
 
-// smallestBatch is the smallest that is tried.
-const smallestBatch = 60
-
-// batchTimes are multiples of the chosen batch, with rates that go with them.
+// batchTimes are multiples of the chosen batch, with rates that go with them. One that has no whole groups is made
+// smaller, until each trainer has.
 func (c contest) batchTimes(chosen run.Config, multiples ...float64) (list []variant) {
 	for _, by := range multiples {
 		batch := int(by * float64(chosen.Pipeline.Batch))
-		if batch >= smallestBatch && batch%chosen.Pipeline.Group == 0 {
+		if batch%chosen.Pipeline.Group != 0 || batch%chosen.Pipeline.Trainers != 0 {
+			batch -= batch % (chosen.Pipeline.Group * chosen.Pipeline.Trainers)
+		}
+		if batch > 0 {
+			by := float64(batch) / float64(chosen.Pipeline.Batch)
 			list = append(list, variant{name: fmt.Sprintf("batch of %d", batch), change: func(to *run.Config) {
 				rate := roundRate(to.Learner.LearningRate * math.Sqrt(by))
 				*to = c.task.resized(c.o, c.family, withRate(*to, rate), batch)

@@ -104,25 +104,50 @@ func TestAStudyOfTwoBlocksHasSixBaseModels(t *testing.T) {
 	}
 }
 
-// A batch at an end of those tried has one more trial beyond it.
+// A batch at an end of those tried has trials beyond it, until one is inside or there are three.
 func TestNoBatchIsChosenAtAnEndOfThoseTried(t *testing.T) {
 	search := opponentTasks()[1]
 	for _, c := range []struct {
 		name          string
-		first, second int // what is chosen of 240 to 3,840, and then of as before, half and twice that
+		first, second int   // what is chosen of 240 to 3,840, and then of as before, half and twice that
+		beyond        []int // what is chosen in the stages beyond: 0 as before, 1 the batch beyond
 		want          []int
 	}{
-		{"inside", 1, 0, nil}, {"240, and not less", 0, 0, nil}, {"240, then 120", 0, 1, []int{60}},
-		{"3,840, then 7,680", 4, 2, []int{15360}}, {"3,840, and not more", 4, 0, nil},
+		{"inside", 1, 0, nil, nil}, {"240, and not less", 0, 0, nil, nil}, {"240, then 120", 0, 1, nil, []int{60}},
+		{"120, then 60, whose half is no whole groups", 0, 1, []int{1}, []int{60, 28}},
+		{"down to the last", 0, 1, []int{1, 1, 1}, []int{60, 28, 12}},
+		{"3,840, then 7,680", 4, 2, nil, []int{15360}}, {"3,840, and not more", 4, 0, nil, nil},
 	} {
 		o := Options{Seeds: 12, chosen: map[string]int{"queue: batch": c.first, "queue: batch again": c.second}}
-		pilots := search.contests(o)[0].pilots()
+		for i, choice := range c.beyond {
+			o.chosen["queue: "+[]string{"batch beyond", "batch further beyond", "batch furthest beyond"}[i]] = choice
+		}
 		var got []int
-		for _, a := range pilots[len(pilots)-1].Arms[1:] {
-			got = append(got, a.Config.Pipeline.Batch)
+		for _, p := range search.contests(o)[0].pilots() {
+			if strings.HasSuffix(p.Name, " beyond") && p.Name != "queue: beyond" {
+				for _, a := range p.Arms[1:] {
+					got = append(got, a.Config.Pipeline.Batch)
+				}
+			}
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: batches %d are tried at the end, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// Where the largest share of right answers is best, larger ones are tried.
+func TestTheShareOfRightAnswersIsTriedBeyondItsEnd(t *testing.T) {
+	search := opponentTasks()[1]
+	for choice, want := range [][]float64{nil, nil, {0.98, 1}} {
+		o := Options{Seeds: 12, chosen: map[string]int{"recipe: last": choice}}
+		pilots := search.contests(o)[len(families())-1].pilots()
+		var got []float64
+		for _, a := range pilots[len(pilots)-1].Arms[1:] {
+			got = append(got, a.Config.Replay.PositiveShare)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("choice %d of the last stage: shares %v are tried beyond it, want %v", choice, got, want)
 		}
 	}
 }
