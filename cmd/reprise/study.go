@@ -25,7 +25,7 @@ type studyCommand struct {
 	Seeds  int    `default:"12" help:"Runs of each arm, on three base models in turn. A claim takes 8 or more, one of many more than that."`
 	Quick  bool   `help:"Rehearse: cut the budgets so that every run ends within seconds. Makes no claim."`
 	Out    dir    `default:"runs/studies" help:"Folder of all studies and their runs."`
-	From   file   `help:"Archive of the study, such as docs/studies/savings.json.gz: runs that it has are not made again."`
+	From   []file `help:"Archives of studies, such as docs/studies/savings.json.gz: runs that they have are not made again."`
 	AtOnce int    `name:"at-once" default:"0" help:"Runs at the same time; 0: one per core."`
 	Log    format `help:"Also log the runs for another program, into NAME/tensorboard/ARM/seed-N: tensorboard."`
 	Quiet  bool   `short:"q" help:"Print nothing but errors."`
@@ -72,12 +72,13 @@ func (c *studyCommand) carryOut(ctx context.Context, on *screen, s study.Study) 
 	defer show.end()
 	show.wrapped("", s.Name+": "+s.Title) // before the plan, which makes the task of every arm
 	defer show.onInterrupt(ctx, "stopping, to save checkpoints of the runs in progress; a second Ctrl-C kills")()
-	var from *results.Archive
-	if c.From != "" {
-		var err error
-		if from, err = results.ReadArchive(string(c.From)); err != nil {
+	var from []*results.Archive
+	for _, path := range c.From {
+		a, err := results.ReadArchive(string(path))
+		if err != nil {
 			return fmt.Errorf("--from: %w", err)
 		}
+		from = append(from, a)
 	}
 	found, err := study.Runner{
 		Study: s, From: from, Options: study.Options{Seeds: c.Seeds, Quick: c.Quick}, Dir: string(c.Out), AtOnce: c.AtOnce,

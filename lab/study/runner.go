@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,7 +38,7 @@ type Runner struct {
 	Hooks  func(arm string, seed uint64, c run.Config) run.Hooks
 	Warmup func(arm string, seed uint64, c run.Config) func(step int, loss float64)
 
-	From *results.Archive // of this study: runs that it has are not carried out; nil: none
+	From []*results.Archive // of this study or others: runs that they have are not carried out
 
 	Now func() time.Time // nil: time.Now
 
@@ -77,18 +78,16 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 		return nil, err
 	}
 	pool := newPool(r.Dir)
-	r.read = pool.read
-	if r.From != nil {
-		if r.From.Study != r.Study.Name || r.From.Quick != r.Options.Quick {
-			return nil, &option.Error{Key: "--from", Value: r.From.Study, Want: "an archive of the study " + r.Study.Name +
-				", made with the same --quick"}
+	for _, a := range r.From {
+		if a.Quick != r.Options.Quick {
+			return nil, &option.Error{Key: "--from", Value: a.Study, Want: "an archive of runs made with the same --quick"}
 		}
-		r.read = func(j *job) (endedRun, error) {
-			if r.From.Runs[j.digest] != nil {
-				return archived(r.From)(j)
-			}
-			return pool.read(j)
+	}
+	r.read = func(j *job) (endedRun, error) {
+		if a := r.archiveOf(j); a != nil {
+			return archived(a)(j)
 		}
+		return pool.read(j)
 	}
 	r.carryOut = func(p *plan) error { return (&scheduler{Runner: r, plan: p, pool: pool}).run(ctx) }
 	s := &results.Study{Machine: thisMachine(), AtOnce: r.AtOnce, Began: began.UTC()}
@@ -112,6 +111,15 @@ func (r Runner) Run(ctx context.Context) (*results.Study, error) {
 	}
 	return s, errors.Join(results.WriteArchive(filepath.Join(dir, results.ArchiveFile), a), results.WriteStudy(dir, s),
 		remove(unfinished))
+}
+
+// archiveOf returns the archive that has a run, nil if none has.
+func (r *Runner) archiveOf(j *job) *results.Archive {
+	i := slices.IndexFunc(r.From, func(a *results.Archive) bool { return a.Runs[j.digest] != nil })
+	if i < 0 {
+		return nil
+	}
+	return r.From[i]
 }
 
 // UnfinishedFile is the archive of a study that was interrupted, of the runs that have ended, from which it can go on
@@ -333,7 +341,7 @@ func (s *scheduler) survey() error {
 		if err != nil {
 			return err
 		}
-		if state == finished || s.From != nil && s.From.Runs[j.digest] != nil {
+		if state == finished || s.archiveOf(j) != nil {
 			s.ended++
 			continue
 		}

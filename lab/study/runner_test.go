@@ -463,7 +463,7 @@ func TestAStudyGoesOnFromAnArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Dir, r.From = t.TempDir(), a
+	r.Dir, r.From = t.TempDir(), []*results.Archive{{Study: "other"}, a}
 	s, l := runStudy(t, r)
 	got, err := results.ReadArchive(filepath.Join(Folder(r.Dir, "sizes"), results.ArchiveFile))
 	if err != nil || len(got.Runs) != 4 || !maps.EqualFunc(got.Runs, whole.Runs, func(a, b *results.CondensedRun) bool {
@@ -474,10 +474,10 @@ func TestAStudyGoesOnFromAnArchive(t *testing.T) {
 	if l.ended != 2 || len(s.Arms[0].Folders) != 1 {
 		t.Errorf("%d runs had ended; folders %v", l.ended, s.Arms[0].Folders)
 	}
-	r.From.Study = "other"
-	want := "--from: other: want an archive of the study sizes"
+	r.Options.Quick = true
+	want := "--from: other: want an archive of runs made with the same --quick"
 	if _, err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("another study's archive: %v", err)
+		t.Errorf("an archive of longer runs: %v", err)
 	}
 }
 
@@ -523,7 +523,7 @@ func TestAStoppedStudyGoesOnElsewhereFromItsArchive(t *testing.T) {
 		t.Fatalf("%d runs are archived, %v; want 3", len(a.Runs), err)
 	}
 	elsewhere := here
-	elsewhere.Dir, elsewhere.From = t.TempDir(), a
+	elsewhere.Dir, elsewhere.From = t.TempDir(), []*results.Archive{a}
 	if _, l := runStudy(t, elsewhere); l.ended != 3 || len(l.begun) != 1 {
 		t.Errorf("%d runs had ended, %v were made", l.ended, l.begun)
 	}
