@@ -498,8 +498,7 @@ func (c contest) chosen() (run.Config, string) {
 	return c.o.choice(pilots[len(pilots)-1]).Config, strings.Join(words, ", ")
 }
 
-// atEdge tells where the choice lies at an edge of what was tried, "" if nowhere. No weight decay, groups of 2 and two
-// updates on a batch are the least there can be.
+// atEdge tells where the choice lies at an edge of what was tried, and not of what there can be; "" if nowhere.
 func (c contest) atEdge() string {
 	config, _ := c.chosen()
 	pilots := c.pilots()
@@ -516,13 +515,13 @@ func (c contest) atEdge() string {
 	for _, k := range []struct {
 		words string
 		of    func(run.Config) float64
-		below bool // there could be less
+		ends  [2]float64 // of what there can be
 	}{
-		{"the batch %g", func(c run.Config) float64 { return float64(c.Pipeline.Batch) }, true},
-		{"groups of %g", func(c run.Config) float64 { return float64(c.Pipeline.Group) }, false},
-		{"weight decay %g", func(c run.Config) float64 { return c.Learner.WeightDecay }, false},
-		{"%g updates", func(c run.Config) float64 { return float64(c.Pipeline.BatchUpdates) }, false},
-		{"a share of %g", func(c run.Config) float64 { return c.Replay.PositiveShare }, true},
+		{"the batch %g", func(c run.Config) float64 { return float64(c.Pipeline.Batch) }, [2]float64{0, math.Inf(1)}},
+		{"groups of %g", func(c run.Config) float64 { return float64(c.Pipeline.Group) }, [2]float64{2, math.Inf(1)}},
+		{"weight decay %g", func(c run.Config) float64 { return c.Learner.WeightDecay }, [2]float64{0, math.Inf(1)}},
+		{"%g updates", func(c run.Config) float64 { return float64(c.Pipeline.BatchUpdates) }, [2]float64{2, math.Inf(1)}},
+		{"a share of %g", func(c run.Config) float64 { return c.Replay.PositiveShare }, [2]float64{0, 1}},
 	} {
 		value := k.of(config)
 		least, most := value, value
@@ -531,7 +530,7 @@ func (c contest) atEdge() string {
 				least, most = min(least, k.of(a.Config)), max(most, k.of(a.Config))
 			}
 		}
-		if least < most && (value == most || value == least && k.below) {
+		if least < most && (value == most && value < k.ends[1] || value == least && value > k.ends[0]) {
 			edges = append(edges, fmt.Sprintf(k.words, value))
 		}
 	}
