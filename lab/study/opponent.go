@@ -268,17 +268,20 @@ type contest struct {
 	task   opponentTask
 	family family
 	o      Options
+	stages func(contest) []stage
 }
 
 func (t opponentTask) contests(o Options) (list []contest) {
 	for _, f := range families() {
-		list = append(list, contest{t, f, o})
+		list = append(list, contest{t, f, o, contest.opponentStages})
 	}
 	return list
 }
 
 // pilots are the stages in which a family is tuned. Each begins with what the one before chose.
-func (c contest) pilots() []Pilot {
+func (c contest) pilots() []Pilot { return c.o.inStages(c.family.name, c.stages(c)) }
+
+func (c contest) opponentStages() []stage {
 	stages := []stage{{"batch", always(c.batches(opponentBatches()...)...)}}
 	if !c.task.transfer {
 		stages = append(stages, stage{"groups", always(groupSizes(2, 4, 16)...)},
@@ -306,8 +309,7 @@ func (c contest) pilots() []Pilot {
 			{"batch once more", c.halfAndTwice},
 		}...)
 	}
-	stages = append(stages, stage{"last", always(c.family.last...)}, stage{"batch beyond", c.batchBeyond})
-	return c.o.inStages(c.family.name, stages)
+	return append(stages, stage{"last", always(c.family.last...)}, stage{"batch beyond", c.batchBeyond})
 }
 
 // beyondRates are rates beyond the least or the greatest if that was chosen.
@@ -476,11 +478,11 @@ func (c contest) chosen() (run.Config, string) {
 // atEdge tells where the choice lies at an edge of what was tried, "" if nowhere. No weight decay, groups of 2 and two
 // updates on a batch are the least there can be.
 func (c contest) atEdge() string {
-	config, _ := c.chosen()
 	pilots := c.pilots()
+	config := c.o.choice(pilots[len(pilots)-1]).Config
 	last := "" // choice of a rate
 	for _, p := range pilots {
-		if strings.Contains(p.Name, "rate") || strings.Contains(p.Name, "beyond") {
+		if strings.Contains(p.Name, ": rate") || strings.HasSuffix(p.Name, ": beyond") {
 			last = c.o.choice(p).Name
 		}
 	}
