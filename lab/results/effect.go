@@ -362,6 +362,30 @@ func (e Effect) doubt(none float64, least string) string {
 	return s + "."
 }
 
+// MeanDifference returns how much more the mean of x is than that of y, with the t interval of samples that may vary
+// differently (Welch). Its ends are NaN if a sample has fewer than two values.
+func MeanDifference(x, y []float64, level float64) (mean, low, high float64) {
+	var variances [2]float64 // of the means
+	var freedoms float64
+	for i, values := range [][]float64{x, y} {
+		m, n := meanOf(values), float64(len(values))
+		for _, v := range values {
+			variances[i] += (v - m) * (v - m) / (n - 1) / n
+		}
+		freedoms += variances[i] * variances[i] / (n - 1)
+	}
+	mean = meanOf(x) - meanOf(y)
+	both := variances[0] + variances[1]
+	if len(x) < 2 || len(y) < 2 {
+		return mean, math.NaN(), math.NaN()
+	}
+	if both == 0 {
+		return mean, mean, mean
+	}
+	half := math.Sqrt(both) * distuv.StudentsT{Sigma: 1, Nu: both * both / freedoms}.Quantile((1+level)/2)
+	return mean, mean - half, mean + half
+}
+
 // PartOf returns the p-value of the claim that at least some of several tests' claims hold, from the tests' p-values
 // (Bonferroni's test of a partial conjunction).
 func PartOf(chances []float64, some int) float64 {

@@ -181,3 +181,18 @@ func TestHolmAndPartialConjunctions(t *testing.T) {
 		}
 	}
 }
+
+// By hand: 1, 2, 3 and 2, 4, 6 differ by 2 in the mean, their variances 1 and 4 give a standard error of sqrt(5/3) and
+// 50/17 degrees of freedom, at which the t distribution has its 97.5% quantile at 3.2188.
+func TestADifferenceOfMeansHasWelchsInterval(t *testing.T) {
+	mean, low, high := MeanDifference([]float64{2, 4, 6}, []float64{1, 2, 3}, 0.95)
+	if half := 3.2188 * math.Sqrt(5.0/3); mean != 2 || math.Abs(high-2-half) > 1e-3 || math.Abs(2-low-half) > 1e-3 {
+		t.Errorf("%g (%g to %g), want 2 ± %g", mean, low, high, half)
+	}
+	if mean, low, _ := MeanDifference([]float64{2, 4, 6}, []float64{1}, 0.95); mean != 3 || !math.IsNaN(low) {
+		t.Errorf("%g from %g of a sample of one", mean, low)
+	}
+	if _, low, high := MeanDifference([]float64{1, 1}, []float64{0, 0}, 0.95); low != 1 || high != 1 {
+		t.Errorf("%g to %g of samples that do not vary", low, high)
+	}
+}

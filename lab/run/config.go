@@ -318,22 +318,32 @@ func Parse(text []byte, assignments []string) (Config, error) {
 	return ParseMethod(text, nil, assignments)
 }
 
-// ParseMethod is Parse with the text of a method of replay between the file and the assignments. A method decides how
-// rollouts and prompts are replayed and what the loss is: with one, the sections replay, prompts and learner are at
-// their defaults before it, but for the optimizer and the number of prompts. nil: none.
+// ParseMethod is Parse with the text of a method of replay between the file and the assignments, see
+// [Config.WithMethod]. nil: none.
 func ParseMethod(text, method []byte, assignments []string) (Config, error) {
 	c := Default()
 	var problems option.Problems
 	problems.Add(reader().YAML(text, &c))
 	if method != nil {
-		d := Default()
-		d.Prompts.Limit, d.Learner.Adam = c.Prompts.Limit, c.Learner.Adam
-		c.Replay, c.Prompts, c.Learner = d.Replay, d.Prompts, d.Learner
-		problems.Add(reader().YAML(method, &c))
+		var err error
+		c, err = c.WithMethod(method)
+		problems.Add(err)
 	}
 	problems.Add(reader().Assign(assignments, &c))
 	c.check(&problems)
 	return c, problems.Err()
+}
+
+// WithMethod returns the configuration with the text of a method of replay over it. A method decides how rollouts and
+// prompts are replayed and what the loss is: the sections replay, prompts and learner are at their defaults before it,
+// but for the optimizer and the number of prompts. The result is not validated: what the method leaves to the
+// configuration may still be missing.
+func (c Config) WithMethod(method []byte) (Config, error) {
+	d := Default()
+	d.Prompts.Limit, d.Learner.Adam = c.Prompts.Limit, c.Learner.Adam
+	c.Replay, c.Prompts, c.Learner = d.Replay, d.Prompts, d.Learner
+	err := reader().YAML(method, &c)
+	return c, err
 }
 
 // reader reads configurations, and the settings of tasks.

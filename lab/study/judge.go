@@ -167,13 +167,13 @@ func asArithmetic(right bool) results.Verdict {
 	return results.DoesNotHold
 }
 
-// least says what effect these runs would have shown among the study's claims: half of an interval's width, at the
-// level that the first of them must meet; of several tests, that of the widest.
+// least says what effect these runs would have shown among the study's claims; of several tests, that of the widest
+// interval.
 func (c claim) least(among int) string {
 	widest, at := -1.0, c.by[0].estimate
 	for _, t := range c.by {
-		if low, high := t.pairs.Interval(1 - falsely/float64(among)); high-low > widest {
-			widest, at = high-low, t.estimate
+		if half := t.shown(among); half > widest {
+			widest, at = half, t.estimate
 		}
 	}
 	switch surest := math.Exp2(1 - float64(c.runs())); {
@@ -182,11 +182,18 @@ func (c claim) least(among int) string {
 	case widest <= 0 || math.IsInf(widest, 1) || c.by[0].equivalence:
 		return ""
 	}
-	least := at.write(widest / 2)
+	least := at.write(widest)
 	if at.log {
-		least = "a factor of " + at.write(math.Exp(-widest/2))
+		least = "a factor of " + at.write(math.Exp(-widest))
 	}
 	return fmt.Sprintf("The least effect that so many runs would have shown is %s.", least)
+}
+
+// shown is the least effect that so many runs would have shown of one of several claims, on the scale of the pairs: half
+// of an interval's width, at the level that the first of them must meet.
+func (e estimate) shown(among int) float64 {
+	low, high := e.pairs.Interval(1 - falsely/float64(among))
+	return (high - low) / 2
 }
 
 // open says which side of a bound cannot be shown, as some run never reached its target.

@@ -269,88 +269,78 @@ type contest struct {
 	task   opponentTask
 	family family
 	o      Options
+	stages func(contest) []stage
 }
 
 func (t opponentTask) contests(o Options) (list []contest) {
 	for _, f := range families() {
-		list = append(list, contest{t, f, o})
+		list = append(list, contest{t, f, o, contest.opponentStages})
 	}
 	return list
 }
 
 // pilots are the stages in which a family is tuned. Each begins with what the one before chose.
-func (c contest) pilots() []Pilot {
-	as := func(list ...variant) func(Arm) []variant { return func(Arm) []variant { return list } }
-	type stage struct {
-		name     string
-		variants func(chosen Arm) []variant
-	}
-	first := []stage{{"batch", as(c.batches()...)}}
+func (c contest) pilots() []Pilot { return c.o.inStages(c.family.name, c.stages(c)) }
+
+func (c contest) opponentStages() []stage {
+	stages := []stage{{"batch", always(c.batches(opponentBatches()...)...)}}
 	if !c.task.transfer {
-		first = append(first, stage{"groups", as(groupSizes(2, 4, 16)...)},
-			stage{"weight decay", as(weightDecays(1, 3, 10)...)})
+		stages = append(stages, stage{"groups", always(groupSizes(2, 4, 16)...)},
+			stage{"weight decay", always(weightDecays(1, 3, 10)...)})
 	} else if c.task.rare {
-		first = append(first, stage{"groups", as(groupSizes(8, 16, 32)...)})
+		stages = append(stages, stage{"groups", always(groupSizes(8, 16, 32)...)})
 	}
-	stages := append(first, []stage{
-		{"loss", as(c.task.losses()...)},
-		{"the family's own", as(c.family.own...)},
-		{"rate", as(timesRate(minRate, 0.7, 1.4, maxRate)...)},
-		{"beyond", func(chosen Arm) []variant {
-			switch {
-			case strings.HasSuffix(chosen.Name, timesRateName(minRate)):
-				return timesRate(minRate, 0.7)
-			case strings.HasSuffix(chosen.Name, timesRateName(maxRate)):
-				return timesRate(1.4, maxRate)
-			}
-			return nil
-		}},
-		{"batch again", func(chosen Arm) []variant { return c.batchTimes(chosen.Config, 0.5, 2) }},
+	stages = append(stages, []stage{
+		{"loss", always(c.task.losses()...)},
+		{"the family's own", always(c.family.own...)},
+		{"rate", always(timesRate(minRate, 0.7, 1.4, maxRate)...)},
+		{"beyond", beyondRates},
+		{"batch again", c.halfAndTwice},
 	}...)
 	if !c.task.transfer {
 		stages = append(stages, []stage{
-			{"loss again", as(atTwiceTheRate(opponentLosses())...)},
-			{"the family's own again", as(c.family.own...)},
-			{"groups again", func(chosen Arm) []variant {
-				g := chosen.Config.Pipeline.Group
-				return groupSizes(g/2, 2*g)
-			}},
-			{"weight decay again", func(chosen Arm) []variant {
+			{"loss again", always(atTwiceTheRate(opponentLosses())...)},
+			{"the family's own again", always(c.family.own...)},
+			{"groups again", halfAndTwiceTheGroup},
+			{"weight decay again", func(chosen Arm, _ []Pilot) []variant {
 				d := cmp.Or(chosen.Config.Learner.WeightDecay, 0.5)
 				return weightDecays(d/2, 2*d)
 			}},
-			{"rate again", as(timesRate(minRate, 0.7, 1.4, maxRate)...)},
-			{"batch once more", func(chosen Arm) []variant { return c.batchTimes(chosen.Config, 0.5, 2) }},
+			{"rate again", always(timesRate(minRate, 0.7, 1.4, maxRate)...)},
+			{"batch once more", c.halfAndTwice},
 		}...)
 	}
-	var list []Pilot
-	stages = append(stages, stage{"last", as(c.family.last...)})
-	for _, name := range []string{"batch beyond", "batch further beyond", "batch furthest beyond"} {
-		stages = append(stages, stage{name, func(chosen Arm) []variant { return c.batchBeyond(list, chosen.Config) }})
+	return append(stages, stage{"last", always(c.family.last...)}, stage{"batch beyond", c.batchBeyond},
+		stage{"batch further beyond", c.batchBeyond}, stage{"batch furthest beyond", c.batchBeyond},
+		stage{"share beyond", shareBeyond})
+}
+
+// shareBeyond are shares of right answers beyond the largest if that was chosen.
+func shareBeyond(chosen Arm, _ []Pilot) []variant {
+	if chosen.Config.Replay.PositiveShare < lastShare {
+		return nil
 	}
-	stages = append(stages, stage{"share beyond", func(chosen Arm) []variant {
-		if chosen.Config.Replay.PositiveShare < lastShare {
-			return nil
-		}
-		return []variant{rightAnswers(0.98), rightAnswers(1)}
-	}})
-	var chosen Arm
-	for i, s := range stages {
-		p := Pilot{Name: fmt.Sprintf("%s: %s", c.family.name, s.name), of: overTheRun, by: meanOver(1), stage: i}
-		if i > 0 { // leaving it as it is comes first, so that a tie changes nothing
-			p.Arms = append(p.Arms, Arm{p.Name + ": as before", chosen.Config})
-		}
-		for _, v := range s.variants(chosen) {
-			if v.clashes == nil || !v.clashes(chosen.Config) {
-				changed := chosen.Config
-				v.change(&changed)
-				p.Arms = append(p.Arms, Arm{p.Name + ": " + v.name, changed})
-			}
-		}
-		list = append(list, p)
-		chosen = c.o.choice(p)
+	return []variant{rightAnswers(0.98), rightAnswers(1)}
+}
+
+// beyondRates are rates beyond the least or the greatest if that was chosen.
+func beyondRates(chosen Arm, _ []Pilot) []variant {
+	switch {
+	case strings.HasSuffix(chosen.Name, timesRateName(minRate)):
+		return timesRate(minRate, 0.7)
+	case strings.HasSuffix(chosen.Name, timesRateName(maxRate)):
+		return timesRate(1.4, maxRate)
 	}
-	return list
+	return nil
+}
+
+func (c contest) halfAndTwice(chosen Arm, _ []Pilot) []variant {
+	return c.batchTimes(chosen.Config, 0.5, 2)
+}
+
+func halfAndTwiceTheGroup(chosen Arm, _ []Pilot) []variant {
+	g := chosen.Config.Pipeline.Group
+	return groupSizes(g/2, 2*g)
 }
 
 // Rates are tried from half of the one before to twice that, and once more beyond an edge that was chosen.
@@ -358,9 +348,9 @@ const minRate, maxRate = 0.5, 2
 
 func timesRateName(by float64) string { return fmt.Sprintf("rate × %g", by) }
 
-// batches are all batches, each at the rate that goes with its size.
-func (c contest) batches() (list []variant) {
-	for _, batch := range opponentBatches() {
+// batches are batches at the rates that go with their sizes.
+func (c contest) batches(sizes ...int) (list []variant) {
+	for _, batch := range sizes {
 		rate := c.task.rateOf(batch)
 		if c.task.transfer {
 			rate = roundRate(c.family.times * rate)
@@ -408,8 +398,8 @@ func (c contest) batchTimes(chosen run.Config, multiples ...float64) (list []var
 }
 
 // batchBeyond is half of the smallest batch that was tried if that was chosen, or twice the largest.
-func (c contest) batchBeyond(tried []Pilot, chosen run.Config) []variant {
-	batch := chosen.Pipeline.Batch
+func (c contest) batchBeyond(chosen Arm, tried []Pilot) []variant {
+	batch := chosen.Config.Pipeline.Batch
 	least, most := batch, batch
 	for _, p := range tried {
 		for _, a := range p.Arms {
@@ -420,9 +410,9 @@ func (c contest) batchBeyond(tried []Pilot, chosen run.Config) []variant {
 	case least == most:
 		return nil
 	case batch == least:
-		return c.batchTimes(chosen, 0.5)
+		return c.batchTimes(chosen.Config, 0.5)
 	case batch == most:
-		return c.batchTimes(chosen, 2)
+		return c.batchTimes(chosen.Config, 2)
 	}
 	return nil
 }
@@ -500,11 +490,11 @@ func (c contest) chosen() (run.Config, string) {
 
 // atEdge tells where the choice lies at an edge of what was tried, and not of what there can be; "" if nowhere.
 func (c contest) atEdge() string {
-	config, _ := c.chosen()
 	pilots := c.pilots()
+	config := c.o.choice(pilots[len(pilots)-1]).Config
 	last := "" // choice of a rate
 	for _, p := range pilots {
-		if strings.Contains(p.Name, "rate") || strings.Contains(p.Name, "beyond") {
+		if strings.Contains(p.Name, ": rate") || strings.HasSuffix(p.Name, ": beyond") {
 			last = c.o.choice(p).Name
 		}
 	}

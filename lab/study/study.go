@@ -160,7 +160,7 @@ func seedsOf(arms ...Runs) []uint64 {
 
 // All returns the studies in the order of the documentation.
 func All() []Study {
-	return append(opponents(), ingredients(), erSizes(), savings(), bufferSize(), pareto(), peaks(), variants(),
+	return append(opponents(), publishedMethods(), ingredients(), erSizes(), savings(), bufferSize(), pareto(), peaks(), variants(),
 		offPoliciness(), wallTime(), sampling(), mu(), dynamics(), freshness(), freshParts(), prompts(), offPolicyGRPO(),
 		corrections(), theory())
 }

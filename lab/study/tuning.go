@@ -1,6 +1,7 @@
 package study
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/reprise-rl/reprise/lab/objective"
@@ -74,4 +75,36 @@ func (t tuning) chosen(o Options) (run.Config, string) {
 		names = append(names, strings.TrimPrefix(o.choice(p).Name, p.Name+": "))
 	}
 	return o.choice(t[len(t)-1]).Config, strings.Join(names, ", ")
+}
+
+// stage is a step of tuning: what it may change of what the stages before chose, of which it gets the pilots too.
+type stage struct {
+	name     string
+	variants func(chosen Arm, before []Pilot) []variant
+}
+
+// always are the same variants whatever was chosen.
+func always(list ...variant) func(Arm, []Pilot) []variant {
+	return func(Arm, []Pilot) []variant { return list }
+}
+
+// inStages are the pilots of stages, each of which begins with what the one before chose.
+func (o Options) inStages(name string, stages []stage) (list []Pilot) {
+	var chosen Arm
+	for i, s := range stages {
+		p := Pilot{Name: fmt.Sprintf("%s: %s", name, s.name), of: overTheRun, by: meanOver(1), stage: i}
+		if i > 0 { // leaving it as it is comes first, so that a tie changes nothing
+			p.Arms = append(p.Arms, Arm{p.Name + ": as before", chosen.Config})
+		}
+		for _, v := range s.variants(chosen, list) {
+			if v.clashes == nil || !v.clashes(chosen.Config) {
+				changed := chosen.Config
+				v.change(&changed)
+				p.Arms = append(p.Arms, Arm{p.Name + ": " + v.name, changed})
+			}
+		}
+		list = append(list, p)
+		chosen = o.choice(p)
+	}
+	return list
 }
