@@ -1,8 +1,9 @@
 """Carries out tasks of bench-service with the Python client, and measures them.
 
-A task is a line of JSON on standard input: what (insert; sample: batches as flat arrays, without a copy; padded: batches as
-[B, W] arrays; draw: a request for each batch, of some of the prompts if there are any), address, table, tokens, batch,
-seconds, prompts and per_prompt. The answer is a line on standard output: operations, seconds and latencies_us, or error.
+A task is a line of JSON on standard input: what (insert; sample: batches as flat arrays, without a copy; padded:
+batches as [B, W] arrays; draw: a request for each batch, of some of the prompts if there are any), address, table,
+tokens, batch, seconds, prompts and per_prompt. The answer is a line on standard output: operations, seconds and
+latencies_us, or error.
 """
 
 import json

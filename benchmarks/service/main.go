@@ -65,7 +65,7 @@ type runCommand struct {
 	Durable bool    `negatable:"" default:"true" help:"Also measure a durable table, and insertions by many clients next to the disk."`
 	Redis   string  `default:"auto" help:"auto, off, the path of a redis-server, or 127.0.0.1:PORT of a running one."`
 	Python  string  `default:"auto" help:"auto, off, or an interpreter that has the package reprise."`
-	Draws   []int   `default:"50000,1000000" help:"Rollouts in the tables from which batches are drawn plainly, by prompt and by sources."`
+	Draws   []int   `default:"50000,1000000" help:"Rollouts in tables whose draws by prompt and by sources are measured."`
 	Dir     string  `help:"Folder on the disk to measure; the system's folder for temporary files by default."`
 	JSON    string  `name:"json" help:"Also write the figures to this file."`
 
@@ -131,7 +131,8 @@ func (c *runCommand) validate() error {
 		problems.Check(n >= 8 && n <= 1<<20, "--tokens", n, "lengths from 8 to 1048576")
 	}
 	for _, n := range c.Draws {
-		problems.Check(n >= 2*c.drawBatch() && n <= 1e8, "--draws", n, "%d, two batches, to 100 million rollouts", 2*c.drawBatch())
+		problems.Check(n >= 2*c.drawBatch() && n <= 1e8, "--draws", n, "%d, two batches, to 100 million rollouts",
+			2*c.drawBatch())
 	}
 	problems.Check(c.DrawTokens >= 8 && c.DrawTokens <= 1<<20, "--draw-tokens", c.DrawTokens, "8 to 1048576")
 	problems.Check(c.Batch >= 1 && c.Batch <= 1<<16, "--batch", c.Batch, "1 to 65536 rollouts")
