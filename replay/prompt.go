@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -102,6 +103,27 @@ func (x *promptIndex) first(prompt string) int32 { return x.at(*x.head(prompt), 
 
 // after returns the next older slot of a prompt, none if there is none.
 func (x *promptIndex) after(s int32, prompt string) int32 { return x.at(x.links[s].Next, prompt) }
+
+// mates returns the slots of a slot's prompt, itself among them. A group has one prompt, so of slots of one group the
+// rollouts, which are anywhere in memory, are not looked at.
+func (x *promptIndex) mates(s int32) iter.Seq[int32] {
+	group, prompt := x.store.items[s].Group, x.store.rollouts[s].PromptID
+	same := func(at int32) bool {
+		return x.store.items[at].Group == group || x.store.rollouts[at].PromptID == prompt
+	}
+	return func(yield func(int32) bool) {
+		for at := s; at != none; at = x.links[at].Next {
+			if same(at) && !yield(at) {
+				return
+			}
+		}
+		for at := x.links[s].Prev; at != none; at = x.links[at].Prev {
+			if same(at) && !yield(at) {
+				return
+			}
+		}
+	}
+}
 
 // at returns the first slot of a prompt from s on.
 func (x *promptIndex) at(s int32, prompt string) int32 {

@@ -523,7 +523,7 @@ type members struct {
 	held    []int32
 	weights []float64 // of those held
 	zeros   []float64
-	given   map[string]int // draws of a prompt, where PerPrompt bounds them
+	given   map[string]int // draws of a prompt, where PerPrompt bounds them by more than 1
 }
 
 func newMembers(s *shard, p *supplier) *members {
@@ -532,7 +532,7 @@ func newMembers(s *shard, p *supplier) *members {
 		m.weight, _ = formula.Score(p.Weight)
 	}
 	m.byAge, m.byUse = changes(p.where, m.weight)
-	if p.PerPrompt > 0 {
+	if p.PerPrompt > 1 {
 		m.given = make(map[string]int)
 	}
 	return m
@@ -632,12 +632,12 @@ func (m *members) holdForBatch(slot int32) {
 	}
 }
 
-// holdPrompt holds all units of a prompt.
-func (m *members) holdPrompt(prompt string) {
-	index, before := m.shard.prompts, len(m.held)
-	for slot := index.first(prompt); slot != none; slot = index.after(slot, prompt) {
-		if w := m.tree.At(int(slot)); w > 0 {
-			m.held, m.weights = append(m.held, slot), append(m.weights, w)
+// holdPrompt holds all units of a unit's prompt.
+func (m *members) holdPrompt(slot int32) {
+	before := len(m.held)
+	for mate := range m.shard.prompts.mates(slot) {
+		if w := m.tree.At(int(mate)); w > 0 {
+			m.held, m.weights = append(m.held, mate), append(m.weights, w)
 		}
 	}
 	mates := m.held[before:]
@@ -652,15 +652,20 @@ func (m *members) draw(random *rand.Rand) (int32, float64) {
 	total := m.tree.Total()
 	slot := int32(m.tree.Find(random.Float64() * total))
 	probability := m.tree.At(int(slot)) / total
-	m.holdForBatch(slot)
-	if m.given == nil {
-		return slot, probability
-	}
-	prompt := m.shard.rollouts[slot].PromptID
-	if m.given[prompt]++; m.given[prompt] >= m.PerPrompt {
-		m.holdPrompt(prompt)
+	if m.PerPrompt == 0 || m.PerPrompt > 1 && m.give(slot) < m.PerPrompt {
+		m.holdForBatch(slot)
+	} else {
+		m.holdPrompt(slot)
 	}
 	return slot, probability
+}
+
+// give counts a draw, and returns how many the batch has of its prompt.
+func (m *members) give(slot int32) int {
+	prompt := m.shard.rollouts[slot].PromptID
+	n := m.given[prompt] + 1
+	m.given[prompt] = n
+	return n
 }
 
 // end gives the held units their weights back, but those that their draws have exhausted.

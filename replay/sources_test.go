@@ -642,6 +642,35 @@ func TestDrawsOfPositiveShareAndFreshAreThoseOfBeforeSources(t *testing.T) {
 	}
 }
 
+// A prompt's rollouts are of several groups, among those of others, and some have left.
+func TestASourceGivesABatchNoMoreOfAPromptThanItsCap(t *testing.T) {
+	const prompts, each = 12, 8
+	for _, most := range []int{1, 2} {
+		table := mustNew(t, Options{Capacity: prompts * each * 3 / 4, Seed: 3,
+			Sources: []Source{{Name: "a", Share: "1", PerPrompt: most}}})
+		for range each / 2 {
+			for i := range prompts {
+				g := group(0, 1)
+				for _, r := range g.Rollouts {
+					r.PromptID = fmt.Sprint("prompt ", i)
+				}
+				mustInsert(t, table, g)
+			}
+		}
+		for range 20 {
+			given := make(map[string]int)
+			for _, d := range mustSample(t, table, rollout.Request{Size: prompts * most}).Draws {
+				given[d.Rollout.PromptID]++
+			}
+			for prompt, n := range given {
+				if n != most || len(given) != prompts {
+					t.Fatalf("a batch has %d rollouts of %s, want %d of each of %d prompts", n, prompt, most, prompts)
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkSources(b *testing.B) {
 	for _, n := range []int{50_000, 1_000_000} {
 		var baseline float64

@@ -1,7 +1,8 @@
 """Carries out tasks of bench-service with the Python client, and measures them.
 
-A task is a line of JSON on standard input: what (insert; sample: batches as flat arrays, without a copy; padded: batches as
-[B, W] arrays), address, table, tokens, batch and seconds. The answer is a line on standard output: operations, seconds and
+A task is a line of JSON on standard input: what (insert; sample: batches as flat arrays, without a copy; padded:
+batches as [B, W] arrays; draw: a request for each batch, of some of the prompts if there are any), address, table,
+tokens, batch, seconds, prompts and per_prompt. The answer is a line on standard output: operations, seconds and
 latencies_us, or error.
 """
 
@@ -9,6 +10,7 @@ import json
 import sys
 import time
 from functools import lru_cache
+from itertools import cycle
 
 import numpy as np
 import reprise
@@ -50,12 +52,31 @@ def repeat(operation, seconds):
     return {"operations": len(latencies), "seconds": now - begin, "latencies_us": latencies}
 
 
+def drawing(table, batch, prompts, per_prompt):
+    """What draws a batch: plainly, or of the next of the prompts."""
+    asked = batch // per_prompt
+    starts = cycle(range(0, len(prompts or []) - asked + 1, asked))
+
+    def draw():
+        if prompts:
+            start = next(starts)
+            drawn = table.sample_prompts(prompts[start : start + asked], per_prompt)
+        else:
+            drawn = table.sample(batch)
+        if len(drawn) != batch:
+            raise ValueError(f"a batch of {len(drawn)} rollouts: want {batch}")
+
+    return draw
+
+
 def carry_out(task):
     table = connected(task["address"]).table(task["table"])
     batch, tokens, seconds = task["batch"], task["tokens"], task["seconds"]
     if task["what"] == "insert":
         rows = rollouts(batch, tokens)
         return repeat(lambda: table.insert(rows), seconds)
+    if task["what"] == "draw":
+        return repeat(drawing(table, batch, task.get("prompts"), task.get("per_prompt", 1)), seconds)
     with table.stream(batch) as stream:
 
         def sample():

@@ -16,6 +16,9 @@
 // buffer, and nobody reads what is in it. An insertion by the client begins with rollouts in memory and ends when the
 // service has answered with their ids. A sample ends with rollouts in memory.
 //
+// Batches by prompt and by sources are drawn by single requests from a table that holds many rollouts, in turns with
+// plain ones of the same client.
+//
 // The disk's own bandwidth is that of writing files from front to end with fdatasync after each block, with the best of
 // several block sizes: of new files, as a log writes its segments, which the target is about, and of a file whose
 // blocks are allocated already.
@@ -62,11 +65,14 @@ type runCommand struct {
 	Durable bool    `negatable:"" default:"true" help:"Also measure a durable table, and insertions by many clients next to the disk."`
 	Redis   string  `default:"auto" help:"auto, off, the path of a redis-server, or 127.0.0.1:PORT of a running one."`
 	Python  string  `default:"auto" help:"auto, off, or an interpreter that has the package reprise."`
+	Draws   []int   `default:"50000,1000000" help:"Rollouts in tables whose draws by prompt and by sources are measured."`
 	Dir     string  `help:"Folder on the disk to measure; the system's folder for temporary files by default."`
 	JSON    string  `name:"json" help:"Also write the figures to this file."`
 
 	ServerProfile string `name:"cpuprofile" help:"Write a CPU profile of the server that is not durable."`
 	ClientProfile string `name:"client-cpuprofile" help:"Write a CPU profile of the clients."`
+
+	DrawTokens int `name:"draw-tokens" default:"64" help:"Length of the rollouts of these draws, with the prompt."`
 
 	// Tests make these smaller.
 	diskBytes     int   // size of the files that measure the disk; 0: defaultDiskBytes
@@ -124,6 +130,11 @@ func (c *runCommand) validate() error {
 	for _, n := range c.Tokens {
 		problems.Check(n >= 8 && n <= 1<<20, "--tokens", n, "lengths from 8 to 1048576")
 	}
+	for _, n := range c.Draws {
+		problems.Check(n >= 2*c.drawBatch() && n <= 1e8, "--draws", n, "%d, two batches, to 100 million rollouts",
+			2*c.drawBatch())
+	}
+	problems.Check(c.DrawTokens >= 8 && c.DrawTokens <= 1<<20, "--draw-tokens", c.DrawTokens, "8 to 1048576")
 	problems.Check(c.Batch >= 1 && c.Batch <= 1<<16, "--batch", c.Batch, "1 to 65536 rollouts")
 	problems.Check(c.Seconds > 0 && c.Seconds <= 3600, "--seconds", c.Seconds, "more than 0, at most 3600")
 	problems.Check(c.Rounds >= 1 && c.Rounds <= 1000, "--rounds", c.Rounds, "1 to 1000")
@@ -163,6 +174,13 @@ func (c *runCommand) measure(ctx context.Context) (result *Result, err error) {
 			return nil, err
 		}
 		r.Transfers = append(r.Transfers, list...)
+	}
+	for _, held := range c.Draws {
+		list, err := measureDraws(ctx, l, c, held)
+		if err != nil {
+			return nil, fmt.Errorf("draws from %d rollouts: %w", held, err)
+		}
+		r.Draws = append(r.Draws, list...)
 	}
 	if l.durable != nil {
 		if r.Durable, r.Disk, err = measureDurable(ctx, l, c); err != nil {

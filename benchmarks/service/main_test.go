@@ -28,6 +28,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 	settings := &runCommand{
 		Program: process.Reprise(t), Tokens: []int{32,
 			64}, Batch: 8, Seconds: 0.02, Rounds: 2, TCP: true, Unix: true, Durable: true,
+		Draws: []int{64, 5000}, DrawTokens: 16,
 		Redis: auto, Python: off, Dir: t.TempDir(), diskBytes: 4 << 20, durableTokens: []int{50, 200},
 	}
 	if err := settings.validate(); err != nil {
@@ -67,10 +68,19 @@ func TestEverythingIsMeasured(t *testing.T) {
 			}
 		}
 	}
-	if len(result.Durable) != 2 || len(result.Disk) != 5 || len(result.Targets) != 0 {
+	if len(result.Durable) != 2 || len(result.Disk) != 5 || len(result.Targets) != 4 {
 		t.Errorf("%d durable, %d disk, %d targets", len(result.Durable), len(result.Disk), len(result.Targets))
 	}
-	for _, want := range []string{"sample 8 x 64 tokens", "insertions acknowledged after fdatasync",
+	for i, d := range result.Draws {
+		if how := []string{plainDraw, byPrompt, bySources}[i%3]; d.How != how || d.Who != goClient || d.Batch != 8 ||
+			d.Held != []int{64, 5000}[i/3] || d.P50 <= 0 || (d.OfPlain == 1) != (how == plainDraw) {
+			t.Errorf("%+v", d)
+		}
+	}
+	if len(result.Draws) != 6 {
+		t.Errorf("%d ways to draw", len(result.Draws))
+	}
+	for _, want := range []string{"sample 8 x 64 tokens", "draws of 8 x 16 tokens, from 5,000 rollouts, over tcp", "insertions acknowledged after fdatasync",
 		"not measured: the Python client: --python off"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, page.String())
@@ -79,11 +89,12 @@ func TestEverythingIsMeasured(t *testing.T) {
 }
 
 func TestSettingsOutOfRangeAreNamedTogether(t *testing.T) {
-	err := (&runCommand{Tokens: []int{4}, Batch: -1, Seconds: -2, Rounds: -3}).validate()
+	err := (&runCommand{Tokens: []int{4}, Batch: -1, Seconds: -2, Rounds: -3, Draws: []int{3}}).validate()
 	if err == nil {
 		t.Fatal("they were accepted")
 	}
 	for _, want := range []string{"--tokens: 4: want", "--batch: -1: want", "--seconds: -2: want", "--rounds: -3: want",
+		"--draws: 3: want", "--draw-tokens: 0: want",
 		"--no-tcp: with --no-unix: want"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in %q", want, err)

@@ -35,6 +35,9 @@ type pythonTask struct {
 	Tokens  int     `json:"tokens"`
 	Batch   int     `json:"batch"`
 	Seconds float64 `json:"seconds"`
+
+	Prompts   []string `json:"prompts,omitempty"` // of a draw: batches in turn ask for some of these
+	PerPrompt int      `json:"per_prompt,omitempty"`
 }
 
 // pythonAnswer is a line of its output.

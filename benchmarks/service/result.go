@@ -37,6 +37,7 @@ type Result struct {
 	Seconds   float64    `json:"seconds"` // of each contender, over all rounds
 	Redis     string     `json:"redis,omitempty"`
 	Transfers []Transfer `json:"transfers"`
+	Draws     []Draws    `json:"draws,omitempty"`
 	Durable   []Durable  `json:"durable,omitempty"`
 	Disk      []Disk     `json:"disk,omitempty"`
 	Targets   []Target   `json:"targets"`
@@ -128,6 +129,12 @@ func (r *Result) judge() {
 			r.Targets = append(r.Targets, newTarget(what+" by the Python client, 4,096 tokens", t.GBs, 0.5, "GB/s"))
 		}
 	}
+	for _, d := range r.Draws {
+		if d.How != plainDraw {
+			r.Targets = append(r.Targets, newBound(fmt.Sprintf("%s, draws %s from %s rollouts, p50 in that of plain ones", d.Who,
+				d.How, words.Thousands(d.Held)), d.OfPlain, drawsMost, "times"))
+		}
+	}
 	for _, d := range r.Durable {
 		switch d.Tokens {
 		case durableShort:
@@ -184,6 +191,7 @@ func (r *Result) print(w io.Writer) error {
 		p.transfers(r.Transfers[i:end])
 		i = end
 	}
+	p.draws(r.Draws)
 	p.durable(r)
 	p.targets(r.Targets)
 	for _, reason := range r.LeftOut {
@@ -234,6 +242,21 @@ func (p *page) transfers(list []Transfer) {
 			words.Percent(t.OfFloor, 0), fmt.Sprintf("%.2f", t.P50Ratio)})
 	}
 	p.table(lines)
+}
+
+func (p *page) draws(list []Draws) {
+	for i := 0; i < len(list); {
+		d, end := list[i], i
+		lines := [][]string{{"", "rollouts/s", "p50 us", "p50 x plain"}}
+		for ; end < len(list) && list[end].Held == d.Held; end++ {
+			x := list[end]
+			lines = append(lines, []string{x.Who + ", " + x.How, words.Whole(x.Rollouts), words.Whole(x.P50),
+				fmt.Sprintf("%.2f", x.OfPlain)})
+		}
+		p.say("draws of %d x %d tokens, from %s rollouts, over tcp", d.Batch, d.Tokens, words.Thousands(d.Held))
+		p.table(lines)
+		i = end
+	}
 }
 
 func (p *page) durable(r *Result) {
