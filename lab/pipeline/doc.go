@@ -33,6 +33,14 @@
 // Options.BatchUpdates i takes i updates in a row on each batch; the buffer counts one draw. Together with PublishEvery
 // i v this is the schedule (v, i) of [OG], where workers receive weights every v batches.
 //
+// # Parked rollouts
+//
+// With Options.OverProvision a turn of synchronous mode begins more groups than it needs. When the buffer has those,
+// the others are parked: their time stands still in the trainers' turn, and the next turn resumes them before it begins
+// others, with the newest weights, on whichever worker is free ([APRIL]). Options.TokenBudget parks a group within a
+// turn ([Kimi]). What is parked costs what it decoded. Weights change between chunks, so a chunk that was interrupted
+// ends with the weights that it began with.
+//
 // # Left to others
 //
 // The Buffer decides what is kept and drawn: the baseline without replay is a bounded queue in its place. Prompts

@@ -55,6 +55,7 @@ func randomSetup(seed uint64) setup {
 	if f := rollout.Stream(seed, "test/filter", 0); o.Group > 1 && f.IntN(2) == 0 {
 		o.FilterGroups, o.MaxGenBatches = true, 1000
 	}
+	parkIn(&o, seed)
 	s := setup{seed: seed, opts: o}
 	if r.IntN(2) == 0 {
 		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6),
@@ -75,6 +76,16 @@ func timeIn(o *pipeline.Options, seed uint64) {
 		}
 	}
 	o.UpdatesInFlight = pick(r, 0, 0, 1, 2)
+}
+
+// parkIn has some synchronous options park rollouts.
+func parkIn(o *pipeline.Options, seed uint64) {
+	r := rollout.Stream(seed, "test/parking", 0)
+	if o.Mode != pipeline.Sync || r.IntN(4) == 0 {
+		return
+	}
+	o.WeightSync, o.OverProvision = pipeline.ByToken, pick(r, 0.3, 1, 2.5)
+	o.TokenBudget = o.Chunk * pick(r, 0, 1, 2)
 }
 
 // mixIn gives some options a mix, others a share of fresh draws.
@@ -265,7 +276,7 @@ func filtered(t *testing.T, s setup, out outcome) {
 		switch turn := o.SyncRollouts; {
 		case u.Dropped != uint64(o.Group*dropped):
 			t.Fatalf("seed %d: update %d has %d rollouts dropped so far in %d groups", s.seed, i, u.Dropped, dropped)
-		case o.FilterGroups && u.Compute != u.ComputeBusy():
+		case (o.FilterGroups || o.OverProvision > 0) && u.Compute != u.ComputeBusy():
 			t.Fatalf("seed %d: update %d has compute %g, want %g", s.seed, i, u.Compute, u.ComputeBusy())
 		case o.Mode == pipeline.Sync && turn > 0 && u.NewRollouts%turn != 0:
 			t.Fatalf("seed %d: update %d has %d new rollouts in turns of %d", s.seed, i, u.NewRollouts, turn)
@@ -356,6 +367,7 @@ func balanced(t *testing.T, s setup, out outcome) {
 			inFlight++
 		}
 	}
+	inFlight += len(out.state.Parked)
 	if made := len(out.inserts) + len(out.drops) + len(out.state.Groups) + inFlight; uint64(made) != out.state.NextJob {
 		t.Fatalf("seed %d: %d jobs dispatched, %d accounted for", s.seed, out.state.NextJob, made)
 	}
@@ -385,6 +397,9 @@ func balancedPrompts(t *testing.T, s setup, out outcome) {
 	}
 	for _, g := range out.state.Groups {
 		count(g.Replayed)
+	}
+	for _, p := range out.state.Parked {
+		count(p.Replayed)
 	}
 	if c := out.chooser.Stats(); c.Fresh+c.Replayed != out.state.NextJob || c.Replayed != replayed ||
 		int(c.Buffer.Reported) != len(out.inserts)+len(out.drops) {
