@@ -87,12 +87,9 @@ func MethodByName(name string) (Method, error) {
 // missing are methods that are no configurations yet.
 func missing() []Method {
 	const (
-		unfinished = "rollouts that are parked and resumed"
-		prefixes   = "prefixes of rollouts as prompts"
+		prefixes = "prefixes of rollouts as prompts"
 	)
 	return []Method{
-		{Name: "april", Title: "APRIL, Kimi k1.5: more is generated than needed, and the unfinished is resumed.",
-			Source: "arXiv 2509.18521, 2501.12599", Needs: unfinished},
 		{Name: "dots", Title: "DOTS with replay: prompts by predicted difficulty.", Source: "arXiv 2506.05316",
 			Needs: "a predictor of difficulty; the score takes one that is reported"},
 		{Name: "pope", Title: "RRL, PrefixRL, POPE: start from earlier states or prefixes.",
