@@ -87,13 +87,13 @@ func MethodByName(name string) (Method, error) {
 // missing are methods that are no configurations yet.
 func missing() []Method {
 	const (
-		prefixes = "prefixes of rollouts as prompts"
+		prefixes = "prefixes of old rollouts as prompts"
 	)
 	return []Method{
 		{Name: "dots", Title: "DOTS with replay: prompts by predicted difficulty.", Source: "arXiv 2506.05316",
 			Needs: "a predictor of difficulty; the score takes one that is reported"},
-		{Name: "pope", Title: "RRL, PrefixRL, POPE: start from earlier states or prefixes.",
-			Source: "arXiv 2504.14363, 2601.18795, 2601.18779", Needs: prefixes},
+		{Name: "prefix-rl", Title: "RRL, PrefixRL: start from earlier states, or from prefixes of old successes.",
+			Source: "arXiv 2504.14363, 2601.18795", Needs: prefixes},
 		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
 			Source: "arXiv 2509.23232", Needs: prefixes},
 		{Name: "windowed-fifo", Title: "Forge: a queue out of order within a window.", Source: "a report",

@@ -191,8 +191,14 @@ func (s *session) parts() pipeline.Parts {
 	environment, _ := s.task.(task.Environment)
 	return pipeline.Parts{
 		Task: s.task, Buffer: s.table, Learner: s.publisher(), Prompts: s.chosen(),
-		Generator: &generator{s.start.textModel, environment, sampling, s.config.Seed, s.experts()},
+		Generator: &generator{s.start.textModel, environment, sampling, s.config.Seed, s.experts(), s.prefixes()},
 	}
+}
+
+// prefixes returns what some groups begin with.
+func (s *session) prefixes() prefixes {
+	shows, _ := s.task.(task.Demonstrator)
+	return prefixes{shows, s.config.Generate.Prefix.withDefaults(), s.config.Seed}
 }
 
 // experts returns what makes the expert rollouts of each group.

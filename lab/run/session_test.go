@@ -147,6 +147,8 @@ func modes() map[string][]string {
 			"learner.objective=grpo_off", "learner.r_prime=exact",
 			"learner.kl_coef=0.1", "learner.kl_weighted=true", "learner.kl_anchor=0.5", "learner.reference_every=4", "learner.reference_swaps=2",
 			"learner.mask_zero_variance=true", "evaluate.bound_every=2"},
+		"prefixes of answers": {"generate.prefix={share: 0.7, of: replayed}", "task.max=1000", "prompts.fraction=0.5",
+			"prompts.cooldown=1", "prompts.keep=pass_rate == 0", "pipeline.weight_sync=token", "pipeline.chunk=1"},
 		"experts, interpolated": {"generate.experts=2", "learner.experts=shaped", "learner.expert_weight=0.8 - version / 20",
 			"learner.proximal=interpolate", "pipeline.batch_updates=2"},
 		"trajectory balance": {"learner.objective=trajectory_balance", "learner.reference_every=3", "replay.unit=group"},
