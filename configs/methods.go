@@ -96,7 +96,5 @@ func missing() []Method {
 			Source: "arXiv 2504.14363, 2601.18795", Needs: prefixes},
 		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
 			Source: "arXiv 2509.23232", Needs: prefixes},
-		{Name: "windowed-fifo", Title: "Forge: a queue out of order within a window.", Source: "a report",
-			Needs: "the order in which groups were started, known to all shards of a table"},
 	}
 }

@@ -94,6 +94,10 @@ type Options struct {
 	// batches that filter_groups may generate to fill one, at least 1; a run that needs more fails [10]
 	MaxGenBatches int `yaml:"max_gen_batches"`
 
+	// Window is how far groups may enter the table out of the order in which they were begun: only those among so many from
+	// the oldest on that has not entered. 1 is strictly in order; at 0 they enter as they are finished. For mode async [0].
+	Window int `yaml:"window,omitempty"`
+
 	// Mix is K, the replay batches per fresh batch ([FP] alg. 1), >= 0. The first batch and every (1+K)-th after it ask
 	// for fresh draws only (rollout.Request.Fresh), the others for none [0: none asks for any].
 	Mix int `yaml:"-"`
@@ -193,6 +197,9 @@ func (o Options) Validate() error {
 	o.checkFresh(&p)
 	o.checkFilter(&p)
 	o.checkParking(&p)
+	p.Check(o.Window >= 0, "window", o.Window, "0 (groups enter as they are finished) or more groups")
+	p.Check(o.Window <= 0 || o.Mode == Async, "window", o.Window, "0 with mode %s, whose turns take all that they need",
+		o.Mode)
 	p.Check(o.WeightSync == ByGroup || o.WeightSync == ByToken,
 		"weight_sync", o.WeightSync, "%s or %s", ByGroup, ByToken)
 	p.Check(o.Chunk >= 1, "chunk", o.Chunk, "1 or more")

@@ -56,6 +56,9 @@ func randomSetup(seed uint64) setup {
 		o.FilterGroups, o.MaxGenBatches = true, 1000
 	}
 	parkIn(&o, seed)
+	if w := rollout.Stream(seed, "test/window", 0); o.Mode == pipeline.Async {
+		o.Window = pick(w, 0, 1, 2, 5)
+	}
 	s := setup{seed: seed, opts: o}
 	if r.IntN(2) == 0 {
 		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6),
@@ -223,13 +226,14 @@ func saved(t testing.TB, c *prompts.Chooser) []byte {
 
 func TestCountsBalanceInRandomConfigurations(t *testing.T) {
 	seeds := tests.Count(200, 40)
-	stalled, replayed, fresh, dropped := 0, 0, 0, 0
+	stalled, replayed, fresh, dropped, overtook := 0, 0, 0, 0, 0
 	for seed := range uint64(seeds) {
 		s := randomSetup(seed)
 		out := s.run(t, nil)
 		balanced(t, s, out)
 		balancedPrompts(t, s, out)
 		filtered(t, s, out)
+		overtook += windowed(t, s, out)
 		dropped += len(out.drops)
 		if out.last().Workers[0].Stalled > 0 {
 			stalled++
@@ -241,10 +245,33 @@ func TestCountsBalanceInRandomConfigurations(t *testing.T) {
 			fresh += u.FreshDraws
 		}
 	}
-	if stalled < seeds/10 || replayed < 2*seeds || fresh < 25*seeds || dropped < 5*seeds {
+	if stalled < seeds/10 || replayed < 2*seeds || fresh < 25*seeds || dropped < 5*seeds ||
+		overtook < seeds {
 		t.Errorf("workers stalled in %d of %d configurations, %d prompts were replayed, %d draws fresh, %d groups "+
-			"dropped: the test shows little", stalled, seeds, replayed, fresh, dropped)
+			"dropped, %d overtook others within a window: the test shows little", stalled, seeds, replayed, fresh, dropped,
+			overtook)
 	}
+}
+
+// windowed holds the order in which groups entered against the window, and returns how many overtook others.
+func windowed(t *testing.T, s setup, out outcome) (overtook int) {
+	t.Helper()
+	if s.opts.Window == 0 || s.opts.FilterGroups { // drops come in between
+		return 0
+	}
+	entered := make(map[uint64]bool)
+	first := uint64(0)
+	for _, in := range out.inserts {
+		if in.Job >= first+uint64(s.opts.Window) {
+			t.Fatalf("seed %d: job %d entered before job %d, with a window of %d", s.seed, in.Job, first, s.opts.Window)
+		}
+		if in.Job > first {
+			overtook++
+		}
+		for entered[in.Job] = true; entered[first]; first++ {
+		}
+	}
+	return overtook
 }
 
 // filtered holds what was dropped and what was inserted against what FilterGroups says.

@@ -67,7 +67,7 @@ type GroupState struct {
 	Prompt   uint64 // number
 	Replayed bool   // the prompt was asked before
 	Rollouts []*rollout.Rollout
-	Held     bool    // until the workers' next turn
+	Held     bool    // until the workers' next turn, or until the window reaches it
 	Left     float64 // time until its rewards are known then
 }
 

@@ -38,13 +38,7 @@ func (m *Machine) startWorkersTurn() {
 	open := len(m.groups)
 	m.turn = Turn{Groups: max(started-open, 0), Open: open, Parked: len(m.parked)}
 	m.turn.Extra = m.turn.Groups + m.turn.Open - needed
-	for n, g := range m.groups {
-		if g.held {
-			m.schedule(Event{Time: m.now + g.left, Kind: rewardArrive, Worker: g.worker, Number: n})
-			g.held, g.left = false, 0
-			m.groups[n] = g
-		}
-	}
+	m.release(m.nextJob)
 	slices.SortFunc(m.parked, func(a, b *activeJob) int { return cmp.Compare(a.job.Number, b.job.Number) })
 	for i := range min(len(m.workers), m.turn.Groups) {
 		m.schedule(Event{Time: m.now, Kind: workerStart, Worker: i})
@@ -67,13 +61,6 @@ func (m *Machine) endWorkersTurn() {
 		m.workers[e.Worker].account.switchTo(m.now, idle)
 	}
 	m.requestDraw()
-}
-
-// hold has a generated group enter in the workers' next turn, when it has begun for a time.
-func (m *Machine) hold(job uint64, left float64) {
-	g := m.groups[job]
-	g.held, g.left = true, left
-	m.groups[job] = g
 }
 
 // park takes a worker's job from it. left is the time to the job's next event: 0 if it is between two chunks. What of

@@ -239,7 +239,7 @@ type generated struct {
 	replayed bool
 	rollouts []*rollout.Rollout
 
-	held bool    // until the workers' next turn
+	held bool    // until the workers' next turn, or until the window reaches it
 	left float64 // of its time until its rewards are known, if it is held
 }
 
@@ -257,10 +257,10 @@ func (m *Machine) awaitReward(a *activeJob) error {
 	return nil
 }
 
-// enqueueGroup puts a rewarded group behind those that wait for room, unless FilterGroups drops it, or the turn has its
-// groups already: then it is held for the next.
+// enqueueGroup puts a rewarded group behind those that wait for room, unless FilterGroups drops it. It is held where the
+// turn has its groups already, until the next, and where it is outside of the Window, until that reaches it.
 func (m *Machine) enqueueGroup(e Event) error {
-	if m.opts.Mode == Sync && m.turn.missing() == 0 {
+	if m.opts.Mode == Sync && m.turn.missing() == 0 || m.opts.Window > 0 && e.Number >= m.windowEnd() {
 		m.hold(e.Number, 0)
 		return nil
 	}
@@ -294,7 +294,7 @@ func (m *Machine) insertGroups() error {
 			return fmt.Errorf("insert the group of job %d: %w", n, err)
 		}
 		m.waiting = m.waiting[1:]
-		delete(m.groups, n)
+		m.leave(n)
 		m.counts.insert(g, len(ids))
 		if err := m.reportPrompt(n, g); err != nil {
 			return err
@@ -311,6 +311,47 @@ func (m *Machine) insertGroups() error {
 		}
 	}
 	return nil
+}
+
+// hold has a generated group wait; left is its time until its rewards are known, once release lets it go.
+func (m *Machine) hold(job uint64, left float64) {
+	g := m.groups[job]
+	g.held, g.left = true, left
+	m.groups[job] = g
+}
+
+// release lets the groups go on that are held and below a number.
+func (m *Machine) release(below uint64) {
+	for n, g := range m.groups {
+		if g.held && n < below {
+			m.schedule(Event{Time: m.now + g.left, Kind: rewardArrive, Worker: g.worker, Number: n})
+			g.held, g.left = false, 0
+			m.groups[n] = g
+		}
+	}
+}
+
+// leave forgets a group that entered the buffer or was dropped. The window may move on with it.
+func (m *Machine) leave(job uint64) {
+	delete(m.groups, job)
+	if m.opts.Window > 0 {
+		m.release(m.windowEnd())
+	}
+}
+
+// windowEnd returns the number of the first job outside of the window, which begins with the first whose group has not
+// left yet.
+func (m *Machine) windowEnd() uint64 {
+	first := m.nextJob
+	for i := range m.workers {
+		if a := m.workers[i].job; a != nil {
+			first = min(first, a.job.Number)
+		}
+	}
+	for n := range m.groups {
+		first = min(first, n)
+	}
+	return first + uint64(m.opts.Window)
 }
 
 // reportPrompt tells Prompts what came of a job.
@@ -340,7 +381,7 @@ func (m *Machine) filter(n uint64) (keep bool, err error) {
 			return true, nil
 		}
 	} else {
-		delete(m.groups, n)
+		m.leave(n)
 		m.counts.drop(g)
 		if err := m.reportPrompt(n, g); err != nil {
 			return false, err

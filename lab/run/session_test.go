@@ -113,6 +113,7 @@ func modes() map[string][]string {
 			"learner.mask_zero_variance=true"},
 		"a line for a full queue": {"replay.sampler=fifo", "replay.capacity=32", "pipeline.workers=12",
 			"pipeline.trainers=1", "replay.max_staleness=2"},
+		"a window": {"replay.sampler=fifo", "replay.capacity=48", "pipeline.window=2", "pipeline.length_sigma=1"},
 		"parked between turns": {"pipeline.mode=sync", "pipeline.over_provision=0.5", "pipeline.token_budget=2",
 			"pipeline.weight_sync=token", "pipeline.chunk=1", "generate.kv_cache=recompute", "pipeline.length_sigma=1",
 			"pipeline.reward_latency={distribution: lognormal, mean: 5}", "prompts.fraction=0.5", "prompts.cooldown=1",
