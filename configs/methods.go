@@ -86,15 +86,12 @@ func MethodByName(name string) (Method, error) {
 
 // missing are methods that are no configurations yet.
 func missing() []Method {
-	const (
-		prefixes = "prefixes of old rollouts as prompts"
-	)
 	return []Method{
 		{Name: "dots", Title: "DOTS with replay: prompts by predicted difficulty.", Source: "arXiv 2506.05316",
 			Needs: "a predictor of difficulty; the score takes one that is reported"},
-		{Name: "prefix-rl", Title: "RRL, PrefixRL: start from earlier states, or from prefixes of old successes.",
-			Source: "arXiv 2504.14363, 2601.18795", Needs: prefixes},
+		{Name: "rrl", Title: "RRL: promising states of early training are explored again.", Source: "arXiv 2504.14363",
+			Needs: "a score of unfinished answers, by which states are chosen"},
 		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
-			Source: "arXiv 2509.23232", Needs: prefixes},
+			Source: "arXiv 2509.23232", Needs: "the draft's whole distribution, for an exact rule, and costs by token"},
 	}
 }

@@ -28,6 +28,7 @@ type Parts struct {
 	Generator Generator
 	Learner   Learner
 	Prompts   Prompts // nil: job n generates for Task.Train(n)
+	Answers   Answers // nil: jobs have no earlier rollouts
 }
 
 // Hooks are called from the goroutine that runs the machine, in the order of events. Any may be nil.

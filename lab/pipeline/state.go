@@ -48,6 +48,7 @@ type WorkerState struct {
 	Start    float64           // time
 	Due      float64           // end of the current chunk, or of the group
 	Versions []rollout.Version // that its chunks were decoded with, the current one included
+	Earlier  *rollout.Rollout  // see Job
 }
 
 // ParkedState is a job that was begun and taken from its worker.
@@ -58,6 +59,7 @@ type ParkedState struct {
 	Next     float64           // share of its time after which its next event is due
 	Left     float64           // share of its time until then
 	Versions []rollout.Version // that its chunks were decoded with, the current one included
+	Earlier  *rollout.Rollout  // see Job
 }
 
 // GroupState is a generated group that is not in the buffer yet.
@@ -120,7 +122,7 @@ func (m *Machine) Snapshot() (State, map[rollout.Version]Weights, error) {
 	}
 	for _, a := range m.parked {
 		s.Parked = append(s.Parked, ParkedState{a.job.Number, a.job.PromptNumber, a.job.Replayed, a.next, a.left,
-			a.versions()})
+			a.versions(), a.job.Earlier})
 		for _, used := range a.weights {
 			weights[used.Version] = used
 		}
@@ -132,7 +134,7 @@ func (w *worker) state() WorkerState {
 	s := WorkerState{Account: w.account, Waiting: w.waiting}
 	if a := w.job; a != nil {
 		s.Busy, s.Job, s.Prompt, s.Replayed = true, a.job.Number, a.job.PromptNumber, a.job.Replayed
-		s.Start, s.Due, s.Versions = a.start, a.due, a.versions()
+		s.Start, s.Due, s.Versions, s.Earlier = a.start, a.due, a.versions(), a.job.Earlier
 	}
 	return s
 }
@@ -194,6 +196,7 @@ func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout
 	}
 	for _, p := range s.Parked {
 		a := &activeJob{job: m.newJob(p.Job, 0, p.Prompt, p.Replayed), next: p.Next, left: p.Left}
+		a.job.Earlier = p.Earlier
 		a.restoreWeights(p.Versions, weights)
 		m.parked = append(m.parked, a)
 	}
@@ -284,6 +287,7 @@ func (m *Machine) restoreJob(i int, w WorkerState, weights map[rollout.Version]W
 		job: m.newJob(w.Job, i, w.Prompt, w.Replayed), timing: timing,
 		start: w.Start, end: w.Start + timing.Worker, due: w.Due,
 	}
+	a.job.Earlier = w.Earlier
 	a.restoreWeights(w.Versions, weights)
 	return a, nil
 }

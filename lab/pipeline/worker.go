@@ -50,6 +50,16 @@ type Job struct {
 	Prompt       task.Prompt
 	PromptNumber uint64 // of Prompt in task.Task.Train; equals Number without Prompts
 	Replayed     bool   // Prompts chose a prompt that was asked before
+
+	// Earlier is a rollout of the prompt, from before the job, that Answers gave; nil: none.
+	Earlier *rollout.Rollout
+}
+
+// Answers gives jobs earlier rollouts of their prompts to begin like. It is called from the machine's goroutine only.
+type Answers interface {
+	// Answer returns an earlier rollout of the job's prompt, which is read only, or nil. It is called once per job, in
+	// order of job numbers. Jobs that a resumed run generates again have the rollout that they had.
+	Answer(job Job) *rollout.Rollout
 }
 
 // Prompts chooses what is generated next. It is called from the machine's goroutine only. *prompts.Chooser of package
@@ -137,7 +147,11 @@ func (m *Machine) chooseJob(worker int) Job {
 	if m.parts.Prompts != nil {
 		prompt, replayed = m.parts.Prompts.Choose(n, m.version)
 	}
-	return m.newJob(n, worker, prompt, replayed)
+	job := m.newJob(n, worker, prompt, replayed)
+	if m.parts.Answers != nil {
+		job.Earlier = m.parts.Answers.Answer(job)
+	}
+	return job
 }
 
 func (m *Machine) newJob(n uint64, worker int, prompt uint64, replayed bool) Job {

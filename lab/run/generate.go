@@ -41,8 +41,7 @@ func (g Generate) validateFor(t task.Task, name string) error {
 	var p option.Problems
 	p.Check(g.Experts == 0 || shows, "generate.experts", g.Experts,
 		"0: task %s has no demonstrations of one turn", name)
-	p.Check(g.Prefix.Share == 0 || shows, "generate.prefix.share", g.Prefix.Share,
-		"0: task %s has no demonstrations of one turn", name)
+	p.Add(g.Prefix.validateFor(t, name))
 	return p.Err()
 }
 

@@ -400,8 +400,8 @@ func TestAMethodDecidesReplayAndTheLossAndNothingElse(t *testing.T) {
 
 func TestAMethodThatIsNoConfigurationIsRefusedWithWhatItNeeds(t *testing.T) {
 	for name, want := range map[string]string{
-		"prefix-rl": "prefix-rl (arXiv 2504.14363, 2601.18795) is not a configuration yet: it needs prefixes of old rollouts",
-		"ppo2":      "ppo2: want one of a-3po, advantage-replay, a",
+		"rrl":  "rrl (arXiv 2504.14363) is not a configuration yet: it needs a score of unfinished answers",
+		"ppo2": "ppo2: want one of a-3po, advantage-replay, a",
 	} {
 		if _, err := configs.MethodByName(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)

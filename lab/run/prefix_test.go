@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -85,15 +86,60 @@ func TestAGroupBeginsWithAPrefixOfTheAnswer(t *testing.T) {
 	}
 }
 
+// The latest right answer to a prompt is what its next group begins like; a wrong one is not, nor that of another prompt.
+func TestAGroupBeginsWithAPrefixOfAnEarlierAnswer(t *testing.T) {
+	c := small(t, "task.max=1000", "generate.prefix={share: 1, source: replay}")
+	g, _, w := maker(t, c)
+	made, err := c.newTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.prefixes = prefixes{nil, c.Generate.Prefix.withDefaults(), 1}
+	in, err := g.encodePrompt(made.Train(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(reward float32, text string) *rollout.Rollout {
+		tokens, err := g.encodeTurn(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rollout.New(made.Train(0).ID, in.Tokens, rollout.Completion{Tokens: tokens, Logprobs: make([]float32, len(tokens))})
+		r.Reward = reward
+		return r
+	}
+	kept := c.newAnswers()
+	kept.keep([]*rollout.Rollout{answer(1, "1111"), answer(0, "2222")})
+	kept.keep([]*rollout.Rollout{answer(1, "3333"), answer(0, "4444")})
+	dir := t.TempDir()
+	restored := c.newAnswers()
+	if err := errors.Join(kept.save(dir), restored.restore(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []string{"3", ""} {
+		job := pipeline.Job{Size: 2, Prompt: made.Train(uint64(n))}
+		job.Earlier = restored.Answer(job)
+		group, _ := generated(t, g, w, job, 0)
+		prefix := strings.Repeat(want, slices.Index(group[0].Mask, 1)-len(in.Tokens))
+		if want != "" && prefix == "" || !strings.HasPrefix(group[1].Text, prefix) || len(prefix) > 2 {
+			t.Errorf("prompt %d: %q begins with %q, want one or two times %q", n, group[1].Text, prefix, want)
+		}
+		if want == "" && !slices.Contains(group[0].Mask[len(in.Tokens):len(in.Tokens)+1], 1) {
+			t.Errorf("prompt %d, whose answers nobody kept, begins with a prefix", n)
+		}
+	}
+}
+
 func TestPrefixesThatCannotBeAreRefusedByKey(t *testing.T) {
 	for set, want := range map[string]string{
 		"generate.prefix.share=2":                           "generate.prefix.share: 2: want 0 (no group begins so) to 1",
-		"generate.prefix.length=0.5":                        "generate.prefix.length: 0.5: want none with share 0",
+		"generate.prefix.length=0.5":                        "generate.prefix.share: 0: want more than 0 with source, length or of",
 		"generate.prefix={share: 1, length: 1}":             "generate.prefix.length: 1: want a share of the answer's tokens",
+		"generate.prefix={share: 1, source: old}":           "generate.prefix.source: old: want expert or replay",
 		"generate.prefix={share: 1, of: hard}":              "generate.prefix.of: hard: want all or replayed",
 		"generate.prefix={share: 1, of: replayed}":          "generate.prefix.of: replayed: want all with prompts.fraction 0",
-		"generate.prefix.share=1;task={name: sokoban}":      "generate.prefix.share: 1: want 0: task sokoban has no demonstrations",
-		"generate.prefix.share=1;task={name: cliffwalking}": "generate.prefix.share: 1: want 0: task cliffwalking has no",
+		"generate.prefix.share=1;task={name: sokoban}":      "generate.prefix.share: 1: want 0: rollouts of task sokoban are episodes",
+		"generate.prefix.share=1;task={name: cliffwalking}": "generate.prefix.share: 1: want 0: rollouts of task cliffwalking are episodes",
 	} {
 		if _, err := Load("", strings.Split(set, ";")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", set, err, want)
