@@ -86,20 +86,12 @@ func MethodByName(name string) (Method, error) {
 
 // missing are methods that are no configurations yet.
 func missing() []Method {
-	const (
-		unfinished = "rollouts that are parked and resumed"
-		prefixes   = "prefixes of rollouts as prompts"
-	)
 	return []Method{
-		{Name: "april", Title: "APRIL, Kimi k1.5: more is generated than needed, and the unfinished is resumed.",
-			Source: "arXiv 2509.18521, 2501.12599", Needs: unfinished},
 		{Name: "dots", Title: "DOTS with replay: prompts by predicted difficulty.", Source: "arXiv 2506.05316",
 			Needs: "a predictor of difficulty; the score takes one that is reported"},
-		{Name: "pope", Title: "RRL, PrefixRL, POPE: start from earlier states or prefixes.",
-			Source: "arXiv 2504.14363, 2601.18795, 2601.18779", Needs: prefixes},
+		{Name: "rrl", Title: "RRL: promising states of early training are explored again.", Source: "arXiv 2504.14363",
+			Needs: "a score of unfinished answers, by which states are chosen"},
 		{Name: "spec-rl", Title: "SPEC-RL: old rollouts as drafts, verified by the present policy.",
-			Source: "arXiv 2509.23232", Needs: prefixes},
-		{Name: "windowed-fifo", Title: "Forge: a queue out of order within a window.", Source: "a report",
-			Needs: "the order in which groups were started, known to all shards of a table"},
+			Source: "arXiv 2509.23232", Needs: "the draft's whole distribution, for an exact rule, and costs by token"},
 	}
 }

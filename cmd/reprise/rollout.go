@@ -43,6 +43,7 @@ type rolloutCommand struct {
 	Positions   int           `help:"Longest rollout, in tokens. [the model's]"`
 	Groups      int           `help:"Stop after this many groups; 0: run until Ctrl-C."`
 	Deadline    time.Duration `help:"Cut groups that take longer than this, give them back to the gate, and count them. This leaves long rollouts out. [none]"`
+	TokenBudget int           `help:"Tokens of a completion that a request asks an engine for; the rest is asked for from there, of whichever engine has the least to do, with the weights that it then has. [no budget]"`
 	OldestFirst bool          `help:"Insert groups in the order in which they were started, not in that in which they are finished."`
 	Weights     dir           `help:"Folder in which a trainer publishes versions of the weights, which the engines then take."`
 	Reload      text          `help:"Shell command that loads weights into a server that cannot take them over HTTP (llamacpp, openai); REPRISE_ENGINE, REPRISE_WEIGHTS and REPRISE_VERSION are in its environment."`
@@ -173,7 +174,7 @@ func (c *rolloutCommand) worker(ctx context.Context) (w *worker.Worker, closeTab
 	w, err = worker.New(worker.Options{
 		Group: c.Group, InFlight: c.InFlight, Positions: positions, Seed: c.Seed, Groups: c.Groups,
 		Sampling: engine.Sampling{Temperature: c.Temperature, TopP: c.TopP, MaxTokens: c.MaxTokens},
-		Deadline: c.Deadline, OldestFirst: c.OldestFirst, Degraded: c.Degraded, Weights: string(c.Weights),
+		Deadline: c.Deadline, TokenBudget: c.TokenBudget, OldestFirst: c.OldestFirst, Degraded: c.Degraded, Weights: string(c.Weights),
 	}, t, folder.Tokenizer, engines, connected.Table(name), slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		return nil, nil, errors.Join(flagErrors(err), connected.Close())
@@ -252,7 +253,7 @@ func (c *rolloutCommand) summarise(s worker.Stats) {
 	}{
 		{s.Truncated, "%d rollouts were truncated"}, {s.TooOld, "%d rollouts were too old for the table"},
 		{s.Cut, "%d groups were cut at the deadline"}, {s.TooLong, "%d groups had a prompt that leaves no room"},
-		{s.Continued, "%d completions were aborted and went on"},
+		{s.Continued, "%d completions went on in another request"},
 	} {
 		if count.n > 0 {
 			fmt.Printf(count.text+"\n", count.n)

@@ -24,14 +24,26 @@
 //
 // Job n generates for prompt n of the task, or for the one that [Prompts] choose: package replay/prompts replays the
 // prompts that teach most ([PR]). The random draws of a job depend on its own number either way.
+// [Answers] may give a job an earlier rollout of its prompt to begin like.
 //
 // Options.Mix makes every (1+K)-th batch consist of fresh rollouts only, with K replay batches between ([FP] alg. 1).
 // Options.FreshShare makes a part of each batch fresh, FreshAt one that follows the version. A draw is fresh if its
 // rollout was never handed out as fresh before; the oldest come first. Trainers wait until enough are there. With
 // Options.Composed the buffer takes the fresh draws by itself: a table with sources.
 //
+// Options.Window bounds how far groups may enter the buffer out of the order of their jobs: a window that begins with
+// the oldest job whose group has not.
+//
 // Options.BatchUpdates i takes i updates in a row on each batch; the buffer counts one draw. Together with PublishEvery
 // i v this is the schedule (v, i) of [OG], where workers receive weights every v batches.
+//
+// # Parked rollouts
+//
+// With Options.OverProvision a turn of synchronous mode begins more groups than it needs. When the buffer has those,
+// the others are parked: their time stands still in the trainers' turn, and the next turn resumes them before it begins
+// others, with the newest weights, on whichever worker is free ([APRIL]). Options.TokenBudget parks a group within a
+// turn ([Kimi]). What is parked costs what it decoded. Weights change between chunks, so a chunk that was interrupted
+// ends with the weights that it began with.
 //
 // # Left to others
 //

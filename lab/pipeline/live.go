@@ -77,6 +77,7 @@ func (o Options) ValidateLive() error {
 	var p option.Problems
 	p.Check(o.Mode == Async, "mode", o.Mode, "%s on the real clock", Async)
 	p.Check(!o.FilterGroups, "filter_groups", o.FilterGroups, "false on the real clock, where workers insert every group")
+	p.Check(o.Window == 0, "window", o.Window, "0 on the real clock, where workers insert: see reprise rollout --oldest-first")
 	p.Check(o.Trainers == 1, "trainers", o.Trainers, "1 on the real clock: the trainer is one process")
 	return p.Err()
 }

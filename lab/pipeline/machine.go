@@ -28,6 +28,7 @@ type Parts struct {
 	Generator Generator
 	Learner   Learner
 	Prompts   Prompts // nil: job n generates for Task.Train(n)
+	Answers   Answers // nil: jobs have no earlier rollouts
 }
 
 // Hooks are called from the goroutine that runs the machine, in the order of events. Any may be nil.
@@ -58,7 +59,7 @@ type Insertion struct {
 //
 // Run takes events in order of time and process dispatches them. A rollout passes through startWorker, decodeChunk,
 // endChunk, awaitReward, enqueueGroup and insertGroups in worker.go, then drawBatches, startUpdate and endUpdate in
-// trainer.go.
+// trainer.go. turn.go has whose turn it is in synchronous mode, and what is parked meanwhile.
 type Machine struct {
 	opts  Options
 	parts Parts
@@ -73,6 +74,7 @@ type Machine struct {
 	turn    Turn
 	groups  map[uint64]generated // not in the buffer yet, by job
 	waiting []uint64             // jobs whose groups wait for room, in order of arrival
+	parked  []*activeJob         // begun and not finished, in the order in which they are resumed
 	weights published
 	counts  counts
 	filling Filling

@@ -73,6 +73,15 @@ type Options struct {
 	// SyncUpdates is the number of updates per turn in synchronous mode, a multiple of batch_updates [batch_updates
 	// times 1 + replay.mix].
 	SyncUpdates int `yaml:"sync_updates"`
+	// OverProvision is how many rollouts a turn begins or resumes beyond those that it needs, as a share of sync_rollouts
+	// rounded up to whole groups, 0 to 100. When the table has the turn's rollouts, the others are parked: the next turn
+	// resumes them first, with the newest weights, on whichever worker is free. Such a run counts compute by the clock.
+	// For mode sync with weight_sync token [0: a turn ends with the last rollout that it began].
+	OverProvision float64 `yaml:"over_provision,omitempty"`
+	// TokenBudget is how many tokens a rollout decodes in a turn, a multiple of chunk. One that is not finished then is
+	// parked, and resumed in this turn only when there is nothing else to begin. For over_provision above 0 [0: no
+	// budget].
+	TokenBudget int `yaml:"token_budget,omitempty"`
 
 	// BatchUpdates is i of the schedule (v, i) ([OG] alg. 1): the updates in a row on each batch. Updates 1, 1+i, 1+2i,
 	// … draw; those between train on the same draws, whose staleness grows. The buffer counts one use; Update.Used
@@ -84,6 +93,10 @@ type Options struct {
 	FilterGroups bool `yaml:"filter_groups"`
 	// batches that filter_groups may generate to fill one, at least 1; a run that needs more fails [10]
 	MaxGenBatches int `yaml:"max_gen_batches"`
+
+	// Window is how far groups may enter the table out of the order in which they were begun: only those among so many from
+	// the oldest on that has not entered. 1 is strictly in order; at 0 they enter as they are finished. For mode async [0].
+	Window int `yaml:"window,omitempty"`
 
 	// Mix is K, the replay batches per fresh batch ([FP] alg. 1), >= 0. The first batch and every (1+K)-th after it ask
 	// for fresh draws only (rollout.Request.Fresh), the others for none [0: none asks for any].
@@ -116,7 +129,7 @@ type Options struct {
 	Updates       int     `yaml:"-"` // after which the run ends [0: no limit]
 	ComputeBudget float64 `yaml:"-"` // ends the run at the first update that reaches it [0: no limit]
 	// UpdateCompute is the compute counted per update: B(1+mu) without replay, B(1+W/T) with it, more with ForwardPasses
-	// (METHODS 1) [Options.ReplayCompute]. With FilterGroups and FreshAt it only estimates, from below; a [Live] counts
+	// (METHODS 1) [Options.ReplayCompute]. With FilterGroups, FreshAt and OverProvision it only estimates; a [Live] counts
 	// B + mu times the fresh rollouts of a batch where that is more.
 	UpdateCompute float64 `yaml:"-"`
 
@@ -183,6 +196,10 @@ func (o Options) Validate() error {
 		o.BatchUpdates)
 	o.checkFresh(&p)
 	o.checkFilter(&p)
+	o.checkParking(&p)
+	p.Check(o.Window >= 0, "window", o.Window, "0 (groups enter as they are finished) or more groups")
+	p.Check(o.Window <= 0 || o.Mode == Async, "window", o.Window, "0 with mode %s, whose turns take all that they need",
+		o.Mode)
 	p.Check(o.WeightSync == ByGroup || o.WeightSync == ByToken,
 		"weight_sync", o.WeightSync, "%s or %s", ByGroup, ByToken)
 	p.Check(o.Chunk >= 1, "chunk", o.Chunk, "1 or more")
@@ -247,6 +264,22 @@ func (o Options) checkFilter(p *option.Problems) {
 		"false with advantage %s, by which groups whose rewards are all equal teach too", o.Advantage)
 }
 
+// checkParking checks what has turns park rollouts.
+func (o Options) checkParking(p *option.Problems) {
+	p.Check(o.OverProvision >= 0 && o.OverProvision <= 100, "over_provision", o.OverProvision,
+		"0 (nothing is parked) to 100")
+	p.Check(o.TokenBudget >= 0, "token_budget", o.TokenBudget, "0 (none) or more")
+	p.CheckWith("chunk", o.TokenBudget <= 0 || o.Chunk < 1 || o.TokenBudget%o.Chunk == 0, "token_budget", o.TokenBudget,
+		"a multiple of chunk (%d), after which rollouts are parked", o.Chunk)
+	p.Check(o.TokenBudget <= 0 || o.OverProvision != 0, "token_budget", o.TokenBudget,
+		"0 with over_provision 0, or over_provision above 0: a turn needs every rollout that it begins")
+	p.Check(!(o.OverProvision > 0) || o.Mode == Sync, "over_provision", o.OverProvision,
+		"0 with mode %s, whose workers go on while trainers train, or mode %s", o.Mode, Sync)
+	p.Check(!(o.OverProvision > 0) || o.WeightSync == ByToken, "over_provision", o.OverProvision,
+		"0 with weight_sync %s, or weight_sync %s, with which rollouts are resumed under newer weights", o.WeightSync,
+		ByToken)
+}
+
 func positive(x float64) bool { return x > 0 && !math.IsInf(x, 0) }
 
 func nonNegative(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
@@ -288,8 +321,8 @@ func (o Options) computeAt(v int) float64 {
 	return max(o.UpdateCompute, float64(o.Batch)*o.TrainingCost()+o.RolloutCost*fresh)
 }
 
-// byClock reports whether compute is the busy time by the clock, because what an update costs is not known before.
-func (o Options) byClock() bool { return o.FilterGroups || o.FreshAt != nil }
+// ByClock reports whether compute is the busy time by the clock, because what an update costs is not known before.
+func (o Options) ByClock() bool { return o.FilterGroups || o.FreshAt != nil || o.OverProvision > 0 }
 
 // freshDrawsPerTurn returns how many fresh draws a trainer takes in a turn of synchronous mode.
 func (o Options) freshDrawsPerTurn() int {
@@ -320,6 +353,15 @@ func (o Options) chunks() int {
 		return 1
 	}
 	return max(1, (o.MaxTokens+o.Chunk-1)/o.Chunk)
+}
+
+// chunkShare returns the share of a group's time after which its first k chunks are decoded.
+func (o Options) chunkShare(k int) float64 { return float64(k) / float64(o.chunks()) }
+
+// turnGroups returns how many groups a turn of synchronous mode needs, and how many it has under way at most.
+func (o Options) turnGroups() (needed, started int) {
+	needed = o.SyncRollouts / o.Group
+	return needed, needed + int(math.Ceil(float64(o.OverProvision*float64(needed))))
 }
 
 // reusesBatch reports whether the update after version v trains on the batch of the update before it. The version alone
@@ -398,6 +440,14 @@ func (o Options) timing(job uint64, worker int) (Timing, error) {
 		return t, fmt.Errorf("tail of job %d on worker %d: %g: want a finite number, 0 or more", job, worker, t.Tail)
 	}
 	return t, nil
+}
+
+// rewardLatency returns the time until the rewards of a job's group are known.
+func (o Options) rewardLatency(job uint64) float64 {
+	if o.RewardLatency == nil {
+		return 0
+	}
+	return o.RewardLatency(job)
 }
 
 // QueueCompute is the compute of an update without replay on a batch of its own, B(1 + mu). It is the unit of compute

@@ -45,6 +45,8 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 		{pipeline.Options{ForwardCost: new(-0.5), ForwardPasses: 2}, []string{
 			"forward_cost: -0.5: want a finite number, 0 or more", "forward_passes: 2: want 0 to batch_updates (1)",
 		}},
+		{pipeline.Options{Window: -1}, []string{"window: -1: want 0 (groups enter as they are finished) or more groups"}},
+		{pipeline.Options{Window: 4, Mode: pipeline.Sync}, []string{"window: 4: want 0 with mode sync, whose turns take"}},
 		{pipeline.Options{UpdatesInFlight: -1}, []string{"updates_in_flight: -1: want 0 (no limit) or more"}},
 		{pipeline.Options{WeightSync: pipeline.ByToken, Chunk: -1, PublishEvery: -1, Concurrency: -1}, []string{
 			"chunk: -1: want 1 or more", `max_tokens: 0: want 1 or more with weight_sync token`,

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -120,6 +121,21 @@ func (h *heap[T]) push(item T) {
 		child = parent
 	}
 	h.items[child] = item
+}
+
+// remove takes out all items that meet a condition and returns them in order.
+func (h *heap[T]) remove(meets func(T) bool) (removed []T) {
+	all := h.items
+	h.items = nil
+	for _, item := range all {
+		if meets(item) {
+			removed = append(removed, item)
+		} else {
+			h.push(item)
+		}
+	}
+	slices.SortFunc(removed, T.Compare)
+	return removed
 }
 
 // pop removes the smallest item. The heap must not be empty.

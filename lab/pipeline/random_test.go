@@ -55,6 +55,10 @@ func randomSetup(seed uint64) setup {
 	if f := rollout.Stream(seed, "test/filter", 0); o.Group > 1 && f.IntN(2) == 0 {
 		o.FilterGroups, o.MaxGenBatches = true, 1000
 	}
+	parkIn(&o, seed)
+	if w := rollout.Stream(seed, "test/window", 0); o.Mode == pipeline.Async {
+		o.Window = pick(w, 0, 1, 2, 5)
+	}
 	s := setup{seed: seed, opts: o}
 	if r.IntN(2) == 0 {
 		s.replays = &prompts.Options{Fraction: pick(r, 0.5, 0.75, 1), Band: pick(r, 0.3, 0.5), Cooldown: r.IntN(6),
@@ -75,6 +79,16 @@ func timeIn(o *pipeline.Options, seed uint64) {
 		}
 	}
 	o.UpdatesInFlight = pick(r, 0, 0, 1, 2)
+}
+
+// parkIn has some synchronous options park rollouts.
+func parkIn(o *pipeline.Options, seed uint64) {
+	r := rollout.Stream(seed, "test/parking", 0)
+	if o.Mode != pipeline.Sync || r.IntN(4) == 0 {
+		return
+	}
+	o.WeightSync, o.OverProvision = pipeline.ByToken, pick(r, 0.3, 1, 2.5)
+	o.TokenBudget = o.Chunk * pick(r, 0, 1, 2)
 }
 
 // mixIn gives some options a mix, others a share of fresh draws.
@@ -212,13 +226,14 @@ func saved(t testing.TB, c *prompts.Chooser) []byte {
 
 func TestCountsBalanceInRandomConfigurations(t *testing.T) {
 	seeds := tests.Count(200, 40)
-	stalled, replayed, fresh, dropped := 0, 0, 0, 0
+	stalled, replayed, fresh, dropped, overtook := 0, 0, 0, 0, 0
 	for seed := range uint64(seeds) {
 		s := randomSetup(seed)
 		out := s.run(t, nil)
 		balanced(t, s, out)
 		balancedPrompts(t, s, out)
 		filtered(t, s, out)
+		overtook += windowed(t, s, out)
 		dropped += len(out.drops)
 		if out.last().Workers[0].Stalled > 0 {
 			stalled++
@@ -230,10 +245,33 @@ func TestCountsBalanceInRandomConfigurations(t *testing.T) {
 			fresh += u.FreshDraws
 		}
 	}
-	if stalled < seeds/10 || replayed < 2*seeds || fresh < 25*seeds || dropped < 5*seeds {
+	if stalled < seeds/10 || replayed < 2*seeds || fresh < 25*seeds || dropped < 5*seeds ||
+		overtook < seeds {
 		t.Errorf("workers stalled in %d of %d configurations, %d prompts were replayed, %d draws fresh, %d groups "+
-			"dropped: the test shows little", stalled, seeds, replayed, fresh, dropped)
+			"dropped, %d overtook others within a window: the test shows little", stalled, seeds, replayed, fresh, dropped,
+			overtook)
 	}
+}
+
+// windowed holds the order in which groups entered against the window, and returns how many overtook others.
+func windowed(t *testing.T, s setup, out outcome) (overtook int) {
+	t.Helper()
+	if s.opts.Window == 0 || s.opts.FilterGroups { // drops come in between
+		return 0
+	}
+	entered := make(map[uint64]bool)
+	first := uint64(0)
+	for _, in := range out.inserts {
+		if in.Job >= first+uint64(s.opts.Window) {
+			t.Fatalf("seed %d: job %d entered before job %d, with a window of %d", s.seed, in.Job, first, s.opts.Window)
+		}
+		if in.Job > first {
+			overtook++
+		}
+		for entered[in.Job] = true; entered[first]; first++ {
+		}
+	}
+	return overtook
 }
 
 // filtered holds what was dropped and what was inserted against what FilterGroups says.
@@ -265,7 +303,7 @@ func filtered(t *testing.T, s setup, out outcome) {
 		switch turn := o.SyncRollouts; {
 		case u.Dropped != uint64(o.Group*dropped):
 			t.Fatalf("seed %d: update %d has %d rollouts dropped so far in %d groups", s.seed, i, u.Dropped, dropped)
-		case o.FilterGroups && u.Compute != u.ComputeBusy():
+		case (o.FilterGroups || o.OverProvision > 0) && u.Compute != u.ComputeBusy():
 			t.Fatalf("seed %d: update %d has compute %g, want %g", s.seed, i, u.Compute, u.ComputeBusy())
 		case o.Mode == pipeline.Sync && turn > 0 && u.NewRollouts%turn != 0:
 			t.Fatalf("seed %d: update %d has %d new rollouts in turns of %d", s.seed, i, u.NewRollouts, turn)
@@ -356,6 +394,7 @@ func balanced(t *testing.T, s setup, out outcome) {
 			inFlight++
 		}
 	}
+	inFlight += len(out.state.Parked)
 	if made := len(out.inserts) + len(out.drops) + len(out.state.Groups) + inFlight; uint64(made) != out.state.NextJob {
 		t.Fatalf("seed %d: %d jobs dispatched, %d accounted for", s.seed, out.state.NextJob, made)
 	}
@@ -385,6 +424,9 @@ func balancedPrompts(t *testing.T, s setup, out outcome) {
 	}
 	for _, g := range out.state.Groups {
 		count(g.Replayed)
+	}
+	for _, p := range out.state.Parked {
+		count(p.Replayed)
 	}
 	if c := out.chooser.Stats(); c.Fresh+c.Replayed != out.state.NextJob || c.Replayed != replayed ||
 		int(c.Buffer.Reported) != len(out.inserts)+len(out.drops) {

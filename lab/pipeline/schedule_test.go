@@ -272,6 +272,27 @@ func TestSynchronousModeTakesTurns(t *testing.T) {
 		[]pipeline.GPUTime{{Busy: 8, Idle: 4}, {Busy: 4, Idle: 8}})
 }
 
+func TestGroupsEnterOutOfOrderWithinAWindowOnly(t *testing.T) {
+	// Worker 0 makes job 0 until 12, worker 1 jobs 1 to 4 until 3, 6, 9 and 12.
+	opts := small(1)
+	opts.Workers, opts.Updates = 2, 4
+	opts.GroupTiming = func(job uint64, _ int) pipeline.Timing {
+		if job == 0 {
+			return pipeline.Timing{Worker: 12}
+		}
+		return pipeline.Timing{Worker: 3}
+	}
+	for window, want := range map[int]string{
+		0: "[1 2 3 0 4] at [3 6 9 12 12]", 1: "[0 1 2 3 4] at [12 12 12 12 12]", 2: "[1 0 2 3 4] at [3 12 12 12 12]",
+		3: "[1 2 0 3 4] at [3 6 12 12 12]", 4: "[1 2 3 0 4] at [3 6 9 12 12]",
+	} {
+		opts.Window = window
+		r := run(t, opts, parts(newNaive(1, 100, true)))
+		expect(t, fmt.Sprint("groups with a window of ", window),
+			fmt.Sprint(jobs(r.inserts[:5]), " at ", r.arrivals()[:5]), want)
+	}
+}
+
 func TestGroupTimingSetsTheTimeOfEachGroup(t *testing.T) {
 	// Two workers, an update takes 4. Job 0 takes worker 0 the time 8, job 1 worker 1 twice as long as its 3, and so
 	// on: worker 1 is slow. Worker 0: job 0 to 8, job 3 (4) to 12, then job 5; worker 1: job 1 (2 x 3) to 6, job 2 (2 x

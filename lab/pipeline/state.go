@@ -28,7 +28,8 @@ type State struct {
 	Asking  bool            // a draw is among the events
 	Batches []rollout.Batch // with updates to come (Options.BatchUpdates), by trainer; else nil
 
-	Groups  []GroupState // generated and not in the buffer, by job
+	Parked  []ParkedState // in the order in which they are resumed
+	Groups  []GroupState  // generated and not in the buffer, by job
 	Filling Filling
 	Line    []uint64 // jobs whose groups wait for room, in order of arrival
 
@@ -47,6 +48,18 @@ type WorkerState struct {
 	Start    float64           // time
 	Due      float64           // end of the current chunk, or of the group
 	Versions []rollout.Version // that its chunks were decoded with, the current one included
+	Earlier  *rollout.Rollout  // see Job
+}
+
+// ParkedState is a job that was begun and taken from its worker.
+type ParkedState struct {
+	Job      uint64
+	Prompt   uint64            // number
+	Replayed bool              // the prompt was asked before
+	Next     float64           // share of its time after which its next event is due
+	Left     float64           // share of its time until then
+	Versions []rollout.Version // that its chunks were decoded with, the current one included
+	Earlier  *rollout.Rollout  // see Job
 }
 
 // GroupState is a generated group that is not in the buffer yet.
@@ -56,6 +69,8 @@ type GroupState struct {
 	Prompt   uint64 // number
 	Replayed bool   // the prompt was asked before
 	Rollouts []*rollout.Rollout
+	Held     bool    // until the workers' next turn, or until the window reaches it
+	Left     float64 // time until its rewards are known then
 }
 
 // Versions returns the versions of the weights that the state refers to, in ascending order.
@@ -63,6 +78,9 @@ func (s *State) Versions() []rollout.Version {
 	vs := append([]rollout.Version{s.Newest}, s.Coming...)
 	for _, w := range s.Workers {
 		vs = append(vs, w.Versions...)
+	}
+	for _, a := range s.Parked {
+		vs = append(vs, a.Versions...)
 	}
 	slices.Sort(vs)
 	return slices.Compact(vs)
@@ -100,7 +118,14 @@ func (m *Machine) Snapshot() (State, map[rollout.Version]Weights, error) {
 	}
 	for _, n := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[n]
-		s.Groups = append(s.Groups, GroupState{n, g.worker, g.prompt, g.replayed, g.rollouts})
+		s.Groups = append(s.Groups, GroupState{n, g.worker, g.prompt, g.replayed, g.rollouts, g.held, g.left})
+	}
+	for _, a := range m.parked {
+		s.Parked = append(s.Parked, ParkedState{a.job.Number, a.job.PromptNumber, a.job.Replayed, a.next, a.left,
+			a.versions(), a.job.Earlier})
+		for _, used := range a.weights {
+			weights[used.Version] = used
+		}
 	}
 	return s, weights, nil
 }
@@ -109,12 +134,17 @@ func (w *worker) state() WorkerState {
 	s := WorkerState{Account: w.account, Waiting: w.waiting}
 	if a := w.job; a != nil {
 		s.Busy, s.Job, s.Prompt, s.Replayed = true, a.job.Number, a.job.PromptNumber, a.job.Replayed
-		s.Start, s.Due = a.start, a.due
-		for _, used := range a.weights {
-			s.Versions = append(s.Versions, used.Version)
-		}
+		s.Start, s.Due, s.Versions, s.Earlier = a.start, a.due, a.versions(), a.job.Earlier
 	}
 	return s
+}
+
+// versions returns those of the weights that a job's chunks were decoded with.
+func (a *activeJob) versions() (list []rollout.Version) {
+	for _, used := range a.weights {
+		list = append(list, used.Version)
+	}
+	return list
 }
 
 // heldBatches returns the batches that the next update trains on again, nil if it draws. The draws are copied because
@@ -164,8 +194,14 @@ func Resume(opts Options, parts Parts, hooks Hooks, s State, weights map[rollout
 			}
 		}
 	}
+	for _, p := range s.Parked {
+		a := &activeJob{job: m.newJob(p.Job, 0, p.Prompt, p.Replayed), next: p.Next, left: p.Left}
+		a.job.Earlier = p.Earlier
+		a.restoreWeights(p.Versions, weights)
+		m.parked = append(m.parked, a)
+	}
 	for _, g := range s.Groups {
-		m.groups[g.Job] = generated{g.Worker, g.Prompt, g.Replayed, g.Rollouts}
+		m.groups[g.Job] = generated{g.Worker, g.Prompt, g.Replayed, g.Rollouts, g.Held, g.Left}
 	}
 	return m, nil
 }
@@ -195,13 +231,19 @@ func (m *Machine) checkState(s State, weights map[rollout.Version]Weights) error
 			found.Add(fmt.Errorf("weights of version %d, which the state refers to, are missing", v))
 		}
 	}
+	checkJob := func(job, prompt uint64, versions []rollout.Version) {
+		if n := m.opts.chunks(); len(versions) == 0 || len(versions) > n {
+			found.Add(fmt.Errorf("state has job %d in chunk %d, the options have %d", job, len(versions), n))
+		}
+		found.Add(m.checkPrompt(job, prompt))
+	}
 	for _, w := range s.Workers {
-		if n := m.opts.chunks(); w.Busy && (len(w.Versions) == 0 || len(w.Versions) > n) {
-			found.Add(fmt.Errorf("state has job %d in chunk %d, the options have %d", w.Job, len(w.Versions), n))
-		}
 		if w.Busy {
-			found.Add(m.checkPrompt(w.Job, w.Prompt))
+			checkJob(w.Job, w.Prompt, w.Versions)
 		}
+	}
+	for _, p := range s.Parked {
+		checkJob(p.Job, p.Prompt, p.Versions)
 	}
 	for _, g := range s.Groups {
 		found.Add(m.checkPrompt(g.Job, g.Prompt))
@@ -245,22 +287,29 @@ func (m *Machine) restoreJob(i int, w WorkerState, weights map[rollout.Version]W
 		job: m.newJob(w.Job, i, w.Prompt, w.Replayed), timing: timing,
 		start: w.Start, end: w.Start + timing.Worker, due: w.Due,
 	}
-	for _, v := range w.Versions {
-		a.weights = append(a.weights, weights[v])
-	}
+	a.job.Earlier = w.Earlier
+	a.restoreWeights(w.Versions, weights)
 	return a, nil
 }
 
-// restartJobs starts to generate the jobs that a state was generating.
+func (a *activeJob) restoreWeights(versions []rollout.Version, weights map[rollout.Version]Weights) {
+	for _, v := range versions {
+		a.weights = append(a.weights, weights[v])
+	}
+}
+
+// restartJobs starts to generate the jobs that a state was generating, or had parked.
 func (m *Machine) restartJobs() error {
+	jobs := slices.Clone(m.parked)
 	for i := range m.workers {
-		a := m.workers[i].job
-		if a == nil {
-			continue
+		if a := m.workers[i].job; a != nil {
+			jobs = append(jobs, a)
 		}
+	}
+	for _, a := range jobs {
 		gen, err := m.parts.Generator.Start(a.job)
 		if err != nil {
-			return fmt.Errorf("start job %d on worker %d again: %w", a.job.Number, i, err)
+			return fmt.Errorf("start job %d again: %w", a.job.Number, err)
 		}
 		a.gen = gen
 		m.submitJob(a, 0)

@@ -90,7 +90,7 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 }
 
 func TestAResumedRunContinuesExactly(t *testing.T) {
-	inFlight, inLine, chunks, replayed, held := 0, 0, 0, 0, 0
+	inFlight, inLine, chunks, replayed, held, parked, unrewarded := 0, 0, 0, 0, 0, 0, 0
 	seeds := tests.Count(200, 40)
 	for seed := range uint64(seeds) {
 		s := randomSetup(seed)
@@ -110,14 +110,21 @@ func TestAResumedRunContinuesExactly(t *testing.T) {
 			chunks = max(chunks, len(w.Versions))
 		}
 		inLine += len(got.state.Groups)
+		parked += len(got.state.Parked)
+		for _, g := range got.state.Groups {
+			if g.Held {
+				unrewarded++
+			}
+		}
 		if first%s.opts.BatchUpdates > 0 || second%s.opts.BatchUpdates > 0 {
 			held++
 		}
 	}
-	if inFlight < seeds/2 || inLine < seeds/10 || chunks < 4 || replayed < seeds/10 || held < seeds/5 {
-		t.Errorf("%d jobs in flight, %d of them about replayed prompts, %d groups waiting, at most %d chunks and %d "+
-			"runs interrupted within a batch's updates: the test shows little",
-			inFlight, replayed, inLine, chunks, held)
+	if inFlight < seeds/2 || inLine < seeds/10 || chunks < 4 || replayed < seeds/10 || held < seeds/5 ||
+		parked < seeds/5 || unrewarded < seeds/40 {
+		t.Errorf("%d jobs in flight, %d of them about replayed prompts, %d groups waiting, at most %d chunks, %d runs "+
+			"interrupted within a batch's updates, %d jobs parked and %d groups held: the test shows little",
+			inFlight, replayed, inLine, chunks, held, parked, unrewarded)
 	}
 }
 

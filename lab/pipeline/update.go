@@ -15,7 +15,7 @@ type Update struct {
 	Stored   uint64    // what they became in it so far: more if the buffer stores steps
 	Dropped  uint64    // rollouts generated and dropped so far, see Options.FilterGroups
 	Used     uint64    // K_train, rollouts trained on so far, every use counted, those by Options.BatchUpdates too
-	Compute  float64   // so far: UpdateCompute of each; ComputeBusy with FilterGroups, or with FreshAt but in a Live
+	Compute  float64   // so far: UpdateCompute of each; ComputeBusy where that is not known before, but in a Live
 	Workers  []GPUTime // so far, by worker
 	Trainer  GPUTime   // so far, of each trainer: they step together
 	Trainers int       // T
@@ -32,6 +32,8 @@ type Update struct {
 	DroppedGroups   int     // groups dropped since the previous update
 	NewReward       float64 // mean reward of the rollouts inserted or dropped, 0 if there are none
 	ReplayedPrompts int     // groups of replayed prompts, inserted or dropped, see Prompts
+	Parked          int     // groups begun and not finished at the end of the update, see Options.OverProvision
+	Resumed         int     // parked groups that were resumed since the previous update
 
 	Metrics map[string]float64 // measured by the learner
 }
@@ -69,6 +71,7 @@ func (m *Machine) recordUpdate() Update {
 	u.Version, u.Time, u.Compute, u.Metrics = m.version, m.now, m.compute(), t.measured.Metrics
 	u.Inserted, u.Stored, u.Dropped, u.Used = c.Inserted, c.Stored, c.Dropped, c.Used
 	u.NewRollouts, u.NewGroups, u.DroppedGroups, u.ReplayedPrompts = c.rollouts, c.groups, c.dropped, c.replayed
+	u.Parked, u.Resumed = len(m.parked), c.resumed
 	u.describe(t.batches)
 	if c.rewarded > 0 {
 		u.NewReward = c.rewardSum / float64(c.rewarded)
@@ -111,7 +114,7 @@ func (u *Update) describe(batches []*rollout.Batch) {
 
 // compute returns the compute so far: by formula, or by the clock where what an update costs depends on the rewards.
 func (m *Machine) compute() float64 {
-	if m.opts.byClock() {
+	if m.opts.ByClock() {
 		return m.gpuTimes().ComputeBusy()
 	}
 	return float64(m.version) * m.opts.UpdateCompute
@@ -130,6 +133,7 @@ type counts struct {
 	rewarded         int // rollouts, inserted or dropped
 	rewardSum        float64
 	replayed         int // groups of replayed prompts, inserted or dropped
+	resumed          int // groups
 }
 
 func (c *counts) insert(g generated, stored int) {

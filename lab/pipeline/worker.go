@@ -50,6 +50,16 @@ type Job struct {
 	Prompt       task.Prompt
 	PromptNumber uint64 // of Prompt in task.Task.Train; equals Number without Prompts
 	Replayed     bool   // Prompts chose a prompt that was asked before
+
+	// Earlier is a rollout of the prompt, from before the job, that Answers gave; nil: none.
+	Earlier *rollout.Rollout
+}
+
+// Answers gives jobs earlier rollouts of their prompts to begin like. It is called from the machine's goroutine only.
+type Answers interface {
+	// Answer returns an earlier rollout of the job's prompt, which is read only, or nil. It is called once per job, in
+	// order of job numbers. Jobs that a resumed run generates again have the rollout that they had.
+	Answer(job Job) *rollout.Rollout
 }
 
 // Prompts chooses what is generated next. It is called from the machine's goroutine only. *prompts.Chooser of package
@@ -77,14 +87,17 @@ type worker struct {
 	waiting int        // its groups in Machine.waiting
 }
 
-// activeJob is a job being generated.
+// activeJob is a job being generated, or parked.
 type activeJob struct {
 	job     Job
-	start   float64
+	start   float64 // as if it had never been parked, and always been on this worker
 	timing  Timing
 	end     float64   // when the worker is free again
 	due     float64   // when its next event happens
+	next    float64   // while it is parked, the share of its time after which its next event is due
+	left    float64   // while it is parked, the share of its time until then
 	weights []Weights // of the chunks so far, the one being decoded included
+	earlier int       // chunks decoded before it was resumed
 	gen     Generation
 	work    *work // decodes the current chunk
 
@@ -103,9 +116,13 @@ func (m *Machine) startWorker(i int) error {
 	case w.waiting > 0:
 		w.account.switchTo(m.now, stalled)
 		return nil
-	case m.opts.Mode == Sync && m.turn.Groups == 0:
+	case m.opts.Mode == Sync && !m.mayStart():
 		w.account.switchTo(m.now, idle)
 		return nil
+	}
+	w.account.switchTo(m.now, busy)
+	if m.mayResume() {
+		return m.resumeJob(i)
 	}
 	m.turn.started()
 	job := m.chooseJob(i)
@@ -118,7 +135,6 @@ func (m *Machine) startWorker(i int) error {
 		return err
 	}
 	w.job = &activeJob{job: job, gen: gen, start: m.now, timing: timing, end: m.now + timing.Worker}
-	w.account.switchTo(m.now, busy)
 	m.decodeChunk(w.job)
 	return nil
 }
@@ -131,7 +147,11 @@ func (m *Machine) chooseJob(worker int) Job {
 	if m.parts.Prompts != nil {
 		prompt, replayed = m.parts.Prompts.Choose(n, m.version)
 	}
-	return m.newJob(n, worker, prompt, replayed)
+	job := m.newJob(n, worker, prompt, replayed)
+	if m.parts.Answers != nil {
+		job.Earlier = m.parts.Answers.Answer(job)
+	}
+	return job
 }
 
 func (m *Machine) newJob(n uint64, worker int, prompt uint64, replayed bool) Job {
@@ -144,11 +164,11 @@ func (m *Machine) newJob(n uint64, worker int, prompt uint64, replayed bool) Job
 // decodeChunk starts the next chunk of a job with the newest weights. Chunk k (from 0) of n ends when the share (k+1)/n
 // of the group's time has passed.
 func (m *Machine) decodeChunk(a *activeJob) {
-	k, n := len(a.weights), m.opts.chunks()
+	k := len(a.weights)
 	a.weights = append(a.weights, m.weights.newest)
 	a.due = a.end
-	if k+1 < n {
-		a.due = a.start + float64(a.timing.Worker*(float64(k+1)/float64(n)))
+	if k+1 < m.opts.chunks() {
+		a.due = a.start + float64(a.timing.Worker*m.opts.chunkShare(k+1))
 	}
 	m.submitJob(a, k)
 	m.schedule(Event{Time: a.due, Kind: decodeEnd, Worker: a.job.Worker, Number: a.job.Number})
@@ -210,13 +230,16 @@ func (m *Machine) endChunk(e Event) error {
 		return fmt.Errorf("generate job %d on worker %d: %w", a.job.Number, e.Worker, err)
 	}
 	switch {
-	case e.Time == a.end:
+	case e.Time >= a.end:
 		w.job = nil
 		m.schedule(Event{Time: m.now, Kind: workerStart, Worker: e.Worker})
 		return m.awaitReward(a)
 	case a.done: // finished early; the cost model still counts the whole time
 		a.due = a.end
 		m.schedule(Event{Time: a.end, Kind: decodeEnd, Worker: e.Worker, Number: e.Number})
+	case m.budgetSpent(a):
+		m.park(e.Worker, 0)
+		m.schedule(Event{Time: m.now, Kind: workerStart, Worker: e.Worker})
 	default:
 		m.decodeChunk(a)
 	}
@@ -229,26 +252,32 @@ type generated struct {
 	prompt   uint64 // number
 	replayed bool
 	rollouts []*rollout.Rollout
+
+	held bool    // until the workers' next turn, or until the window reaches it
+	left float64 // of its time until its rewards are known, if it is held
 }
 
 // awaitReward sends a group off when its worker is done with it. It reaches the buffer when its last rollout has ended
 // and its rewards are known.
 func (m *Machine) awaitReward(a *activeJob) error {
 	n := a.job.Number
-	latency := 0.0
-	if m.opts.RewardLatency != nil {
-		latency = m.opts.RewardLatency(n)
-	}
+	latency := m.opts.rewardLatency(n)
 	if !nonNegative(latency) {
 		return fmt.Errorf("reward latency of job %d: %g: want a finite number, 0 or more", n, latency)
 	}
-	m.groups[n] = generated{a.job.Worker, a.job.PromptNumber, a.job.Replayed, a.rollouts}
+	m.groups[n] = generated{worker: a.job.Worker, prompt: a.job.PromptNumber, replayed: a.job.Replayed,
+		rollouts: a.rollouts}
 	m.schedule(Event{Time: m.now + a.timing.Tail + latency, Kind: rewardArrive, Worker: a.job.Worker, Number: n})
 	return nil
 }
 
-// enqueueGroup puts a rewarded group behind those that wait for room, unless FilterGroups drops it.
+// enqueueGroup puts a rewarded group behind those that wait for room, unless FilterGroups drops it. It is held where the
+// turn has its groups already, until the next, and where it is outside of the Window, until that reaches it.
 func (m *Machine) enqueueGroup(e Event) error {
+	if m.opts.Mode == Sync && m.turn.missing() == 0 || m.opts.Window > 0 && e.Number >= m.windowEnd() {
+		m.hold(e.Number, 0)
+		return nil
+	}
 	if m.opts.FilterGroups {
 		keep, err := m.filter(e.Number)
 		if err != nil || !keep {
@@ -279,7 +308,7 @@ func (m *Machine) insertGroups() error {
 			return fmt.Errorf("insert the group of job %d: %w", n, err)
 		}
 		m.waiting = m.waiting[1:]
-		delete(m.groups, n)
+		m.leave(n)
 		m.counts.insert(g, len(ids))
 		if err := m.reportPrompt(n, g); err != nil {
 			return err
@@ -289,11 +318,54 @@ func (m *Machine) insertGroups() error {
 		}
 		m.releaseWorker(g.worker)
 		// Waiting trainers try again; in synchronous mode their turn comes with the last group.
-		if m.opts.Mode == Async || m.turn.inserted(m.opts.SyncUpdates) {
+		if m.opts.Mode == Async {
 			m.requestDraw()
+		} else if m.turn.inserted() {
+			m.endWorkersTurn()
 		}
 	}
 	return nil
+}
+
+// hold has a generated group wait; left is its time until its rewards are known, once release lets it go.
+func (m *Machine) hold(job uint64, left float64) {
+	g := m.groups[job]
+	g.held, g.left = true, left
+	m.groups[job] = g
+}
+
+// release lets the groups go on that are held and below a number.
+func (m *Machine) release(below uint64) {
+	for n, g := range m.groups {
+		if g.held && n < below {
+			m.schedule(Event{Time: m.now + g.left, Kind: rewardArrive, Worker: g.worker, Number: n})
+			g.held, g.left = false, 0
+			m.groups[n] = g
+		}
+	}
+}
+
+// leave forgets a group that entered the buffer or was dropped. The window may move on with it.
+func (m *Machine) leave(job uint64) {
+	delete(m.groups, job)
+	if m.opts.Window > 0 {
+		m.release(m.windowEnd())
+	}
+}
+
+// windowEnd returns the number of the first job outside of the window, which begins with the first whose group has not
+// left yet.
+func (m *Machine) windowEnd() uint64 {
+	first := m.nextJob
+	for i := range m.workers {
+		if a := m.workers[i].job; a != nil {
+			first = min(first, a.job.Number)
+		}
+	}
+	for n := range m.groups {
+		first = min(first, n)
+	}
+	return first + uint64(m.opts.Window)
 }
 
 // reportPrompt tells Prompts what came of a job.
@@ -323,7 +395,7 @@ func (m *Machine) filter(n uint64) (keep bool, err error) {
 			return true, nil
 		}
 	} else {
-		delete(m.groups, n)
+		m.leave(n)
 		m.counts.drop(g)
 		if err := m.reportPrompt(n, g); err != nil {
 			return false, err
@@ -401,38 +473,4 @@ func (m *Machine) receiveWeights() {
 // tooManyInFlight reports whether another update would exceed UpdatesInFlight.
 func (m *Machine) tooManyInFlight() bool {
 	return m.opts.UpdatesInFlight > 0 && len(m.weights.coming) >= m.opts.UpdatesInFlight
-}
-
-// Turn is the state of synchronous mode. It is the workers' turn while Groups or Open is above 0, the trainers' while
-// Updates is. When all are 0, weights are on their way to the workers. Asynchronous mode does not use it.
-type Turn struct {
-	Groups  int // to be started
-	Open    int // started and not in the buffer
-	Updates int // to be taken
-}
-
-// startWorkersTurn begins the workers' turn.
-func (m *Machine) startWorkersTurn() {
-	m.turn.Groups = m.opts.SyncRollouts / m.opts.Group
-	for i := range min(len(m.workers), m.turn.Groups) {
-		m.schedule(Event{Time: m.now, Kind: workerStart, Worker: i})
-	}
-}
-
-func (t *Turn) started() {
-	if t.Groups > 0 {
-		t.Groups--
-		t.Open++
-	}
-}
-
-// inserted counts a group that entered the buffer. It reports whether that was the turn's last, and then begins the
-// trainers' turn.
-func (t *Turn) inserted(updates int) bool {
-	t.Open--
-	if t.Groups+t.Open > 0 {
-		return false
-	}
-	t.Updates = updates
-	return true
 }

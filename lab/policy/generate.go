@@ -179,6 +179,20 @@ func (g *Generation) begin(i int, in Input, stream *rand.Rand, d *drawing) error
 	return nil
 }
 
+// BeginTurns has the last n tokens of every row's prompt be the beginning of its turn, which the policy did not write. It
+// is called before the first Continue.
+func (g *Generation) BeginTurns(n int) error {
+	for i := range g.rows {
+		row := &g.rows[i]
+		if n < 0 || n > row.Prompt || n > 0 && n >= row.drawing.maxTokens {
+			return fmt.Errorf("begin the turn of row %d with %d of the %d tokens of its prompt: want fewer than the %d of a turn",
+				i, n, row.Prompt, row.drawing.maxTokens)
+		}
+		row.Turn -= n
+	}
+	return nil
+}
+
 // Replace gives a row that is Done to another prompt, with a sampling and a random stream of its own; RecomputeCache is
 // that of the generation. The next Continue reads the prompt. Rows of several prompts cost a pass for each time that
 // prompts are read, and nothing besides: what one row does changes no other.

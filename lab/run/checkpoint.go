@@ -74,7 +74,7 @@ func (s *session) checkpoint() error {
 		if err := s.table.save(context.Background(), dir); err != nil {
 			return err
 		}
-		if err := s.savePrompts(dir); err != nil {
+		if err := errors.Join(s.savePrompts(dir), s.answers.save(dir)); err != nil {
 			return err
 		}
 		// state.gob gets its name last: a folder that has one is complete.
@@ -192,7 +192,7 @@ func (s *session) restoreMachine(ctx context.Context, place string, state *saved
 		}
 		weights[p.Version] = s.start.publish(w, s.config.Generate.Precision)
 	}
-	if err := s.restorePrompts(place); err != nil {
+	if err := errors.Join(s.restorePrompts(place), s.answers.restore(place)); err != nil {
 		return err
 	}
 	s.progress, s.last = state.Progress, state.Progress.Last

@@ -125,7 +125,8 @@ type Generate struct {
 	MaxTokens   int     `yaml:"max_tokens"`  // of a completion, or of a turn
 	KVCache     string  `yaml:"kv_cache"`    // when weights change within a rollout: keep the cache, or recompute it
 	// rollouts of each group that are the task's own solution, without log-probs; 0 to one less than the group [0]
-	Experts int `yaml:"experts,omitempty"`
+	Experts int    `yaml:"experts,omitempty"`
+	Prefix  Prefix `yaml:"prefix,omitempty"` // first parts of the task's own answers, for the policy to go on with
 	// format to which the workers' copy of the weights is rounded: float32 (not at all), bfloat16 or int8 [float32]
 	Precision policy.Precision `yaml:"precision"`
 }

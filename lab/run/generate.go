@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -25,6 +26,7 @@ type generator struct {
 	sampling    policy.Sampling
 	seed        uint64
 	experts
+	prefixes prefixes
 }
 
 // experts are rollouts of each group that are the task's own solution instead of the policy's.
@@ -39,6 +41,7 @@ func (g Generate) validateFor(t task.Task, name string) error {
 	var p option.Problems
 	p.Check(g.Experts == 0 || shows, "generate.experts", g.Experts,
 		"0: task %s has no demonstrations of one turn", name)
+	p.Add(g.Prefix.validateFor(t, name))
 	return p.Err()
 }
 
@@ -48,6 +51,11 @@ func (g *generator) Start(job pipeline.Job) (pipeline.Generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	prefix, err := g.prefixes.of(job, in, g.textModel, g.sampling)
+	if err != nil {
+		return nil, err
+	}
+	in.Tokens = slices.Concat(in.Tokens, prefix)
 	sampled := job.Size - g.experts.number
 	inputs, streams := make([]policy.Input, sampled), make([]*rand.Rand, sampled)
 	var list []task.Episode
@@ -60,6 +68,9 @@ func (g *generator) Start(job pipeline.Job) (pipeline.Generation, error) {
 	}
 	if g.environment == nil {
 		rows, err := g.model.Start(inputs, streams, g.sampling)
+		if err == nil {
+			err = rows.BeginTurns(len(prefix))
+		}
 		return &responses{rows, g, job}, err
 	}
 	e, err := g.startEpisodes(inputs, streams, list, g.environment.MaxTurns(), g.sampling)

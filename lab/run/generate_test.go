@@ -174,7 +174,7 @@ func maker(t testing.TB, c Config) (*generator, *Start, pipeline.Weights) {
 		t.Fatal(err)
 	}
 	environment, _ := made.(task.Environment)
-	return &generator{s.textModel, environment, s.ending(c.sampling()), c.Seed, experts{}}, s,
+	return &generator{s.textModel, environment, s.ending(c.sampling()), c.Seed, experts{}, prefixes{}}, s,
 		s.publish(s.weights, c.Generate.Precision)
 }
 

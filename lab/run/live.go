@@ -53,6 +53,8 @@ func (c Config) validateLive() error {
 	const workersChoose = "on the real clock, where workers choose the prompts"
 	p.Check(c.Prompts.Fraction == 0, "prompts.fraction", c.Prompts.Fraction, "0 "+workersChoose)
 	p.Check(c.Generate.Experts == 0, "generate.experts", c.Generate.Experts, "0 on the real clock, where workers generate")
+	p.Check(c.Generate.Prefix.Share == 0, "generate.prefix.share", c.Generate.Prefix.Share, "0 on the real clock, where "+
+		"workers generate")
 	p.Check(c.Prompts.Skip == "", "prompts.skip", c.Prompts.Skip, "none "+workersChoose)
 	o := c.pipelineOptions().WithDefaults()
 	if ahead := c.Live.MaxStaleness; ahead != nil && (!c.Replays() || c.drawsFresh()) {

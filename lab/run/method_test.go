@@ -400,7 +400,7 @@ func TestAMethodDecidesReplayAndTheLossAndNothingElse(t *testing.T) {
 
 func TestAMethodThatIsNoConfigurationIsRefusedWithWhatItNeeds(t *testing.T) {
 	for name, want := range map[string]string{
-		"pope": "pope (arXiv 2504.14363, 2601.18795, 2601.18779) is not a configuration yet: it needs prefixes of rollouts",
+		"rrl":  "rrl (arXiv 2504.14363) is not a configuration yet: it needs a score of unfinished answers",
 		"ppo2": "ppo2: want one of a-3po, advantage-replay, a",
 	} {
 		if _, err := configs.MethodByName(name); err == nil || !strings.Contains(err.Error(), want) {

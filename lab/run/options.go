@@ -269,6 +269,7 @@ func (c Config) check(problems *option.Problems) {
 	problems.AddNew(under("generate", c.Generate.Precision.Validate()))
 	check(c.Generate.Experts >= 0 && c.Generate.Experts < max(p.Group, 1), "generate.experts", c.Generate.Experts,
 		"0 to %d, one less than pipeline.group", p.Group-1)
+	problems.AddNew(under("generate.prefix", c.validatePrefix()))
 	check(c.Generate.Experts <= 0 || !c.Prompts.chooses(), "generate.experts", c.Generate.Experts,
 		"0 with prompts.fraction or prompts.skip, which would count them as right answers of the policy")
 	// Package pipeline takes 0 for a default; here the defaults are written out.

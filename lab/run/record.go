@@ -74,13 +74,18 @@ func (m *usage) line(u pipeline.Update, tableSize int) results.Update {
 		l.Reward = results.Num(u.NewReward)
 	}
 	for _, name := range slices.Sorted(maps.Keys(measured)) {
-		if l.Other == nil {
-			l.Other = make(map[string]results.Number)
-		}
-		l.Other[name] = results.Num(measured[name])
+		addOther(&l, name, measured[name])
 	}
 	*m = now
 	return l
+}
+
+// addOther adds a measurement that not all runs have.
+func addOther(l *results.Update, name string, value float64) {
+	if l.Other == nil {
+		l.Other = make(map[string]results.Number)
+	}
+	l.Other[name] = results.Num(value)
 }
 
 // addTable adds to a line what did not enter the table, and what the table and the prompt buffer hold.
@@ -88,6 +93,10 @@ func (s *session) addTable(l *results.Update, u pipeline.Update, seen tableState
 	if s.config.Pipeline.FilterGroups {
 		l.Dropped, l.DroppedGroups = results.Num(float64(u.Dropped)), results.Num(float64(u.DroppedGroups))
 		l.GeneratedPerInserted = results.Num(u.GeneratedPerInserted())
+	}
+	if s.config.Pipeline.OverProvision > 0 {
+		addOther(l, "parked_groups", float64(u.Parked))
+		addOther(l, "resumed_groups", float64(u.Resumed))
 	}
 	if s.chooser != nil {
 		l.PromptsHeld = results.Num(float64(s.chooser.Stats().Buffer.Held))
@@ -99,10 +108,7 @@ func (s *session) addTable(l *results.Update, u pipeline.Update, seen tableState
 		return
 	}
 	for i, n := range u.SourceCounts {
-		if l.Other == nil {
-			l.Other = make(map[string]results.Number)
-		}
-		l.Other["source_"+s.config.Replay.Sources[i].Name] = results.Num(float64(n) / float64(s.config.Pipeline.Batch))
+		addOther(l, "source_"+s.config.Replay.Sources[i].Name, float64(n)/float64(s.config.Pipeline.Batch))
 	}
 	l.NeverDrawn = results.Num(seen.neverUsed)
 	l.AgeDecay = results.Num(seen.ageDecay)
@@ -161,7 +167,7 @@ func (s *session) summarise(ctx context.Context, ended string) (*results.Summary
 		if len(last.Workers) > 0 {
 			sum.RolloutCostMeasured = results.Num(last.RolloutCost())
 		}
-		if o.FilterGroups || o.FreshAt != nil {
+		if o.ByClock() {
 			sum.ComputeRatio = last.Compute / (float64(last.Version) * o.QueueCompute())
 		}
 		if o.FilterGroups {

@@ -41,6 +41,7 @@ type session struct {
 	start   *Start
 	table   table
 	chooser *prompts.Chooser // nil without prompt replay
+	answers *answers         // nil without prefixes of earlier ones
 	learner *policy.Learner
 	machine schedule
 
@@ -150,6 +151,7 @@ func newSession(ctx context.Context, c Config, start *Start, dir string, h Hooks
 	if s.chooser, err = s.newChooser(); err != nil {
 		return nil, err
 	}
+	s.answers = c.newAnswers()
 	learning, err := c.policyLearning()
 	if err != nil {
 		return nil, err
@@ -191,8 +193,15 @@ func (s *session) parts() pipeline.Parts {
 	environment, _ := s.task.(task.Environment)
 	return pipeline.Parts{
 		Task: s.task, Buffer: s.table, Learner: s.publisher(), Prompts: s.chosen(),
-		Generator: &generator{s.start.textModel, environment, sampling, s.config.Seed, s.experts()},
+		Answers:   s.earlier(),
+		Generator: &generator{s.start.textModel, environment, sampling, s.config.Seed, s.experts(), s.prefixes()},
 	}
+}
+
+// prefixes returns what some groups begin with.
+func (s *session) prefixes() prefixes {
+	shows, _ := s.task.(task.Demonstrator)
+	return prefixes{shows, s.config.Generate.Prefix.withDefaults(), s.config.Seed}
 }
 
 // experts returns what makes the expert rollouts of each group.
@@ -207,7 +216,10 @@ func (s *session) publisher() learner {
 }
 
 func (s *session) pipelineHooks() pipeline.Hooks {
-	return pipeline.Hooks{OnInsert: s.countGroup, OnDrop: s.countGroup,
+	return pipeline.Hooks{OnInsert: func(in pipeline.Insertion) {
+		s.countGroup(in)
+		s.answers.keep(in.Rollouts)
+	}, OnDrop: s.countGroup,
 		OnUpdate: func(_ *pipeline.Machine, u pipeline.Update) error { return s.onUpdate(u) }}
 }
 

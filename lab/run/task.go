@@ -146,6 +146,7 @@ func (c Config) resolved() (Config, error) {
 		}
 	}
 	c.Learner = c.resolvedLearner()
+	c.Generate.Prefix = c.Generate.Prefix.withDefaults()
 	if c.Generate.Precision == policy.Full {
 		c.Generate.Precision = "" // its other name, by which earlier runs and their digests have it
 	}

@@ -21,6 +21,7 @@ import (
 type pool struct {
 	members []*member
 	first   time.Duration // pause, see [Options.Pause]
+	budget  int           // see [Options.TokenBudget]
 	log     *slog.Logger
 
 	mu      sync.Mutex
@@ -58,8 +59,8 @@ type EngineStats struct {
 	Unknown     []string        `json:"unknown,omitempty"`
 }
 
-func newPool(engines []engine.Engine, first time.Duration, log *slog.Logger) *pool {
-	p := &pool{changed: make(chan struct{}), looked: make(chan struct{}), first: first, log: log,
+func newPool(engines []engine.Engine, o Options, log *slog.Logger) *pool {
+	p := &pool{changed: make(chan struct{}), looked: make(chan struct{}), first: o.Pause, budget: o.TokenBudget, log: log,
 		newest: engine.Weights{Version: rollout.NoVersion}}
 	for _, e := range engines {
 		p.members = append(p.members, &member{engine: e, stats: EngineStats{Engine: e.String()}})
@@ -150,8 +151,24 @@ func (p *pool) pause(ctx context.Context, attempt int) error {
 	return sleep(ctx, min(p.first<<min(attempt, 10), 100*p.first))
 }
 
-// generate makes a request of any engine, and repeats it while engines fail. Only the answer counts that it returns.
+// generate makes a request of any engine, for as many tokens as the budget lets it. A completion that needs more counts
+// as aborted: it is parked until an engine takes the request for the rest.
 func (p *pool) generate(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
+	whole := r.MaxTokens
+	if p.budget > 0 {
+		r.MaxTokens = min(r.MaxTokens, p.budget)
+	}
+	made, err := p.repeat(ctx, r)
+	for i := range made {
+		if c := &made[i]; c.Finish == engine.Length && len(c.Tokens) == r.MaxTokens && r.MaxTokens < whole {
+			c.Finish = engine.Aborted
+		}
+	}
+	return made, err
+}
+
+// repeat makes a request of any engine, and repeats it while engines fail. Only the answer counts that it returns.
+func (p *pool) repeat(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
 	for refused, failed := 0, 0; ; {
 		m, working, err := p.take(ctx, r.N)
 		if err != nil {
@@ -194,8 +211,8 @@ func (m *member) generate(ctx, working context.Context, r engine.Request) ([]eng
 	return made, err
 }
 
-// complete makes n completions, each bounded by s.MaxTokens. One that its engine aborts is continued where it ended, by
-// any engine: its later tokens have the later version. continued is how many were.
+// complete makes n completions, each bounded by s.MaxTokens. One that its engine aborts, or that has spent the budget,
+// is continued where it ended, by any engine: its later tokens have the later version. continued is how many were.
 func (p *pool) complete(
 	ctx context.Context, prompt []int32, n int, s engine.Sampling,
 ) (list []engine.Completion, continued int64, err error) {

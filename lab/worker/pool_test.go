@@ -43,7 +43,7 @@ func answers(_ context.Context, r engine.Request) ([]engine.Completion, error) {
 func during(t *testing.T, test func(ctx context.Context, p *pool), engines ...engine.Engine) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(engines, 50*time.Millisecond, slog.New(slog.DiscardHandler))
+		p := newPool(engines, Options{Pause: 50 * time.Millisecond}, slog.New(slog.DiscardHandler))
 		close(p.looked)
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, m := range p.members {

@@ -40,6 +40,7 @@ type Options struct {
 
 	Groups      int           // groups to start, with which it ends; 0: goes on
 	Deadline    time.Duration // a group that takes longer is cut: given back and counted; 0: none is
+	TokenBudget int           // tokens that a request decodes of a completion; the rest is another's; 0: no budget
 	OldestFirst bool          // groups enter in the order in which they were started, whichever is finished first
 	Degraded    bool          // use engines that lack something, see engine.Probe
 
@@ -57,6 +58,7 @@ func (o Options) Validate() error {
 	p.Check(o.InFlight >= o.Group, "in_flight", o.InFlight, "a group of %d at least", o.Group)
 	p.Check(o.Positions >= 2, "positions", o.Positions, "2 or more")
 	p.Check(o.Groups >= 0, "groups", o.Groups, "0 (no limit) or more")
+	p.Check(o.TokenBudget >= 0, "token_budget", o.TokenBudget, "0 (none) or more")
 	p.Check(o.Deadline >= 0, "deadline", o.Deadline, "0 (none) or more")
 	one := engine.Request{Prompt: []int32{0}, N: 1, Sampling: o.Sampling}
 	return errors.Join(p.Err(), one.Validate())
@@ -92,7 +94,7 @@ type Stats struct {
 	Inserting  int64 `json:"inserting"`  // groups that are finished and wait for room, the limiter, or older groups
 	Cut        int64 `json:"cut"`        // groups, at the deadline
 	TooLong    int64 `json:"too_long"`   // groups whose prompt left no room for a completion
-	Continued  int64 `json:"continued"`  // completions whose engine aborted them
+	Continued  int64 `json:"continued"`  // completions that their engine aborted, or that spent the budget
 
 	GateSeconds     float64 `json:"gate_seconds"`     // in which a group could have been started but for the gate
 	InsertSeconds   float64 `json:"insert_seconds"`   // of finished groups until they were inserted, summed
@@ -125,7 +127,7 @@ func New(
 	}
 	o.Sampling.Stop = dialogue.Stop()
 	return &Worker{options: o, task: t, dialogue: dialogue, ends: dialogue.Ends(), encode: tokenizer.EncodePart, log: log,
-		pool: newPool(engines, o.Pause, log), table: table.Waiting(client.Forever), id: hex.EncodeToString(id[:])}, nil
+		pool: newPool(engines, o, log), table: table.Waiting(client.Forever), id: hex.EncodeToString(id[:])}, nil
 }
 
 // Stats returns what the worker has done so far. It may be called at any time.

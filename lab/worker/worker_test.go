@@ -487,6 +487,54 @@ func TestAbortedCompletionsGoOn(t *testing.T) {
 	}
 }
 
+// With a budget no request asks for more tokens. What is not finished then goes on from there with the weights of that
+// time, the longest up to its limit, and keeps the log-probs that it was drawn with.
+func TestCompletionsGoOnWhenTheyHaveSpentTheirBudget(t *testing.T) {
+	made, c := makeTask(t, "arithmetic")
+	table := newTable(t, nil)
+	if err := table.Advance(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	prompt := 0
+	e := scripted{"scripted", func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
+		if r.N == 4 {
+			prompt = len(r.Prompt)
+		}
+		if r.N != 16 && r.MaxTokens > 2 { // 16: the probe's
+			t.Errorf("%d tokens were asked for with a budget of 2", r.MaxTokens)
+		}
+		list := completions(r.N, 1)
+		if r.N == 4 { // 1, 2, 3 and 5 tokens
+			list[1], list[2], list[3] = completion(2, 0, engine.Stopped), completion(2, 0, engine.Length),
+				completion(2, 0, engine.Length)
+			list[2].Tokens[1] = 6
+		}
+		if at := len(r.Prompt) - prompt; r.N == 1 {
+			list[0] = completion(min(2, r.MaxTokens), rollout.Version(at/2), engine.Length)
+			if r.Prompt[prompt+1] == 6 {
+				list[0] = completion(1, 1, engine.Stopped)
+			}
+			list[0].Logprobs[0] = -float32(at)
+		}
+		return list, nil
+	}}
+	o := options()
+	o.Groups, o.InFlight, o.TokenBudget, o.Sampling.MaxTokens = 1, 4, 2, 5
+	s := work(t, o, made, c, []engine.Engine{e}, table)
+	var got []string
+	for _, d := range held(t, table) {
+		r := d.Rollout
+		got = append(got, fmt.Sprint(r.Versions[prompt:], r.Logprobs[prompt:], r.Truncated))
+	}
+	slices.Sort(got)
+	want := []string{"[0 0 1 1 2] [-1 -1 -2 -1 -4] true", "[0 0 1] [-1 -1 -2] false", "[0 0] [-1 -1] false",
+		"[0] [-1] false"}
+	if slices.Sort(want); !slices.Equal(got, want) || s.Continued != 2 {
+		t.Errorf("%d completions went on, versions, log-probs and whether truncated are\n%s\nwant 2 and\n%s", s.Continued,
+			strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // Groups that take longer than the deadline are given back to the gate and counted.
 func TestStragglersAreCut(t *testing.T) {
 	made, c := makeTask(t, "arithmetic")

@@ -131,6 +131,16 @@ METHODS: Mapping[str, Method] = {
         },
         trainer={"pipeline.group": 16},
     ),
+    "pope": Method(
+        title="POPE: problems that are too hard are asked again with the first part of an expert’s solution, which is not learned from.",
+        source="arXiv 2601.18779",
+        keys={
+            "sampler": "lifo",
+            "capacity": 960,
+            "prompts": {"fraction": 0.5, "keep": "pass_rate == 0", "cooldown": 1, "max_reuse": 1000},
+        },
+        trainer={"generate.prefix": {"share": 1, "length": 0.5, "of": "replayed"}},
+    ),
     "problem-priority": Method(
         title="Prioritized replay of problems: by p(1 − p), with solved and unsolved problems tested again from time to time.",
         source="arXiv 2601.02648",
