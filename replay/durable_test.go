@@ -199,7 +199,7 @@ func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
 	tests.OneGoroutine(t)
 	for _, o := range everyKind() {
 		t.Run(fmt.Sprintf("%s/%+v", o.Sampler, o), func(t *testing.T) {
-			for seed := range uint64(tests.Count(6, 1)) {
+			for seed := range uint64(tests.Rounds(6, 2, 1)) {
 				tr := newTrial(t, o, seed)
 				tr.table.JournalView().Track()
 				var l ledger
