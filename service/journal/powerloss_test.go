@@ -32,7 +32,7 @@ var (
 // flush. With always, what was committed to be shown is there. No rollout and no batch gets an id that another had,
 // whether that was committed, lost or undone by a restore.
 func TestAcknowledgedDataSurvivesPowerLoss(t *testing.T) {
-	n := cmp.Or(*losses, tests.Rounds(10_000, 2000, 500))
+	n := cmp.Or(*losses, tests.Rounds(10_000, 2000, 250))
 	for _, mode := range []Sync{Always, Interval, Off} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // for the intervals
