@@ -34,7 +34,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build wheels wheels-all demo docs first-hour picture test test-race quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build wheels wheels-all demo docs first-hour picture test test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ test-race: ## run the short tests of what shares state under the race detector; 
 		echo "$(GO) test $(RACE) -short $(SHARED)"; \
 		$(TESTS) $(RACE) -short $(SHARED); \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
+
+test-long: build ## run every case of the tests of random cases of which make test runs some; takes four minutes
+	REPRISE=$(CURDIR)/bin/reprise REPRISE_TESTS=long $(TESTS) \
+		$$(grep -rl 'tests\.Rounds(' --include='*_test.go' . | xargs -n1 dirname | sort -u)
 
 quick: ## run the short tests of the library, the service and the laboratory: for the loop of edit and test
 	$(TESTS) -short ./service/journal ./service ./client \

@@ -196,10 +196,10 @@ func TestAStateIsReadByItself(t *testing.T) {
 // A table that is rebuilt from cuts is the one that was cut, its leases gone back, and does from then on what the
 // definitions say, for every sampler, retention and unit.
 func TestARebuiltTableIsTheOneThatWasCut(t *testing.T) {
-	tests.OneGoroutine(t)
+	tests.Long(t)
 	for _, o := range everyKind() {
 		t.Run(fmt.Sprintf("%s/%+v", o.Sampler, o), func(t *testing.T) {
-			for seed := range uint64(tests.Count(6, 1)) {
+			for seed := range uint64(tests.Rounds(6, 2, 0)) {
 				tr := newTrial(t, o, seed)
 				tr.table.JournalView().Track()
 				var l ledger

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -243,6 +244,7 @@ func TestDrawsByPromptHaveNoImportanceWeights(t *testing.T) {
 
 // TestTheIndexByPromptAgreesWithAMapOfLists grows and shrinks an index of many prompts, and checks what it takes.
 func TestTheIndexByPromptAgreesWithAMapOfLists(t *testing.T) {
+	tests.OneGoroutine(t)
 	for seed := range uint64(4) {
 		random := rollout.Stream(seed, "prompt index", 0)
 		st := &store{}

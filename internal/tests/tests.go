@@ -4,7 +4,7 @@
 // Tests run in three ways: with -short, which `make quick` does after every edit; in full, as the first pass of `make
 // test`; and with -short under the race detector, its second. [Long] and [Count] shorten the first and the last,
 // [OneGoroutine] the last alone, and [LongShared] keeps a long test in the last. A test that calls none of them runs in
-// all three.
+// all three. By request, `make test-long` runs all the cases of tests that call [Rounds].
 package tests
 
 import (
@@ -48,6 +48,19 @@ func Count(all, short int) int {
 		return short
 	}
 	return all
+}
+
+// byRequest says that `make test-long` runs the tests.
+var byRequest = os.Getenv("REPRISE_TESTS") == "long"
+
+// Rounds returns how much a test repeats, such as its random cases, or the step between those that it tries: short with
+// -short, few in `make test`, and all in `make test-long`. Few must find that what is tested is broken; all look for
+// what is rarer.
+func Rounds(all, few, short int) int {
+	if byRequest && !testing.Short() {
+		return all
+	}
+	return Count(few, short)
 }
 
 // timeout is how long [Until] waits. Only a test that fails waits so long.

@@ -233,7 +233,7 @@ func correctionsOf() map[string]Corrections {
 }
 
 func TestCorrectionsAgreeWithTheFormulaWrittenAsLoops(t *testing.T) {
-	batches := tests.Count(1000, 20)
+	batches := tests.Rounds(1000, 100, 20)
 	surrogates := map[string]GRPO{
 		"grpo": {}, "sequence": {Ratio: SequenceRatio, ClipHigh: 0.3}, "token mean": {Normalisation: PerToken, DualClip: 2},
 		"cispo": {Method: CISPO}, "constant": {Normalisation: PerConstant, ConstantLength: 9},

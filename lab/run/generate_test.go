@@ -545,16 +545,9 @@ func TestInterruptedRunsOfEpisodesEndInTheSameBytes(t *testing.T) {
 				t.Errorf("summary without bounds or rewards: %+v", sum)
 			}
 			runtime.GOMAXPROCS(2)
-			for _, at := range []int{5, 1} {
-				dir := filepath.Join(t.TempDir(), "stopped")
-				interrupt(t, c, dir, at)
-				resume(t, c, dir)
-				sameRuns(t, dir, whole)
-			}
-			dir := filepath.Join(t.TempDir(), "crashed")
-			crash(t, c, dir, 17)
-			resume(t, c, dir)
-			sameRuns(t, dir, whole)
+			stopped := filepath.Join(t.TempDir(), "stopped")
+			trainInterrupted(t, c, begin(t, c), stopped)
+			sameRuns(t, stopped, whole)
 		})
 	}
 }

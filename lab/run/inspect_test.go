@@ -82,6 +82,9 @@ func TestInspectionAsksTheServiceThatHasTheTable(t *testing.T) {
 		"groups":   modes()["groups by priority"],
 		"uses":     {"replay.sampler=uniform", "pipeline.trainers=1"},
 	} {
+		if testing.Short() && name != "groups" {
+			continue
+		}
 		c := small(t, assignments...)
 		own, remote := filepath.Join(t.TempDir(), "own"), filepath.Join(t.TempDir(), "remote")
 		train(t, c, own)

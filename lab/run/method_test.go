@@ -171,6 +171,7 @@ func TestBAPODrawsHalfOfABatchFromGroupsThatVary(t *testing.T) {
 // variance, and the kept groups take their places: sums of |advantage| x deviation, which are those of |reward - mean|,
 // are 1.5 and 2, so that the second group comes first with probability 4/7.
 func TestTRLReplayFillsPlacesInProportionToAdvantageTimesDeviation(t *testing.T) {
+	tests.Long(t)
 	o := method(t, "trl-replay").Replay.Options
 	o.Capacity, o.Shards, o.GroupSize, o.MinSize = 64, 1, 4, 0
 	const trials = 2000

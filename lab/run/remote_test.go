@@ -62,17 +62,14 @@ func TestRunsOnAServiceWriteTheBytesOfRunsOnTheirOwnTable(t *testing.T) {
 
 			stopped := filepath.Join(t.TempDir(), "stopped")
 			interrupt(t, l.elsewhere(c, table+".stopped"), stopped, 6)
+			crashes := []string{"default", "queue", "prompts replayed", "critic's stored values", "old rollouts of prompts"}
+			if !testing.Short() && slices.Contains(crashes, name) {
+				die(t, stopped, 17, func(ctx context.Context, hooks Hooks) (*results.Summary, error) {
+					return Resume(ctx, c, stopped, hooks)
+				})
+			}
 			resume(t, c, stopped)
 			sameRuns(t, stopped, own)
-
-			crashes := []string{"default", "queue", "prompts replayed", "critic's stored values", "old rollouts of prompts"}
-			if testing.Short() || !slices.Contains(crashes, name) {
-				return
-			}
-			crashed := filepath.Join(t.TempDir(), "crashed")
-			crash(t, l.elsewhere(c, table+".crashed"), crashed, 17)
-			resume(t, c, crashed)
-			sameRuns(t, crashed, own)
 		})
 	}
 }

@@ -201,26 +201,29 @@ func TestRunsOfOneConfigurationAndSeedWriteTheSameBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			runtime.GOMAXPROCS(4)
-			start := beginAnew(t, c)
-			for _, at := range []int{1, 13} {
-				sum := stop(t, at, func(ctx context.Context, hooks Hooks) (*results.Summary, error) {
-					if at == 1 {
-						return Train(ctx, c, start, stopped, hooks)
-					}
-					return Resume(ctx, c, stopped, hooks)
-				})
-				if sum.Ended != "interrupted" || sum.Updates < at {
-					t.Fatalf("stopped at update %d: ended %q after %d updates", at, sum.Ended, sum.Updates)
-				}
-			}
-			resume(t, c, stopped)
+			trainInterrupted(t, c, beginAnew(t, c), stopped)
 			tests.SameFiles(t, stopped, whole, results.TimingFile)
-			dir := filepath.Join(t.TempDir(), "crashed")
-			crash(t, c, dir, 17)
-			resume(t, c, dir)
-			tests.SameFiles(t, dir, whole, results.TimingFile)
 		})
 	}
+}
+
+// trainInterrupted trains a run that is interrupted at updates 1 and 13 and crashes at update 17.
+func trainInterrupted(t *testing.T, c Config, start *Start, dir string) {
+	t.Helper()
+	resumed := func(ctx context.Context, hooks Hooks) (*results.Summary, error) { return Resume(ctx, c, dir, hooks) }
+	for _, at := range []int{1, 13} {
+		sum := stop(t, at, func(ctx context.Context, hooks Hooks) (*results.Summary, error) {
+			if at == 1 {
+				return Train(ctx, c, start, dir, hooks)
+			}
+			return resumed(ctx, hooks)
+		})
+		if sum.Ended != "interrupted" || sum.Updates < at {
+			t.Fatalf("stopped at update %d: ended %q after %d updates", at, sum.Ended, sum.Updates)
+		}
+	}
+	die(t, dir, 17, resumed)
+	resume(t, c, dir)
 }
 
 // stop ends what trains at an update.
@@ -248,8 +251,15 @@ func interrupt(t *testing.T, c Config, dir string, at int) *results.Summary {
 	})
 }
 
-// crash ends a run as kill -9 would: in the middle, without a word, with half a line in its log.
 func crash(t *testing.T, c Config, dir string, at int) {
+	t.Helper()
+	die(t, dir, at, func(ctx context.Context, hooks Hooks) (*results.Summary, error) {
+		return Train(ctx, c, begin(t, c), dir, hooks)
+	})
+}
+
+// die ends what trains as kill -9 would: in the middle, without a word, with half a line in its log.
+func die(t *testing.T, dir string, at int, train func(context.Context, Hooks) (*results.Summary, error)) {
 	t.Helper()
 	died := errors.New("died")
 	func() {
@@ -258,11 +268,12 @@ func crash(t *testing.T, c Config, dir string, at int) {
 				t.Fatal("the run did not die where it should")
 			}
 		}()
-		Train(context.Background(), c, begin(t, c), dir, Hooks{OnUpdate: func(u results.Update) {
+		_, err := train(context.Background(), Hooks{OnUpdate: func(u results.Update) {
 			if u.Update == at {
 				panic(died)
 			}
 		}})
+		t.Fatalf("it did not die at update %d: %v", at, err)
 	}()
 	f, err := os.OpenFile(filepath.Join(dir, results.MetricsFile), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {

@@ -369,7 +369,7 @@ func TestEveryShippedConfigurationTrainsForAFewUpdates(t *testing.T) {
 			case strings.Contains(string(text), "name: math"):
 				set = append(set, "policy.init="+pretrained(t), "generate.max_tokens=8", "task.train_file="+sums(t))
 			default:
-				set = append(set, "warmup.steps=3", "warmup.until=0")
+				set = append(set, "warmup.steps=3", "warmup.until=0", "task.held_out=8")
 			}
 			c, err := Load(file, set)
 			if err != nil {

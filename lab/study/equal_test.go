@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
@@ -42,7 +43,7 @@ func (j Judgement) compared() (list []int) {
 // no more than 5% of such studies may a judge contradict what it says of the very same runs, which are never better
 // than themselves.
 func TestJudgesRarelyErrOfEqualArms(t *testing.T) {
-	const resamples = 200
+	resamples := tests.Rounds(200, 100, 50)
 	for _, a := range archives(t) {
 		t.Run(a.Study, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +86,7 @@ func TestJudgesRarelyErrOfEqualArms(t *testing.T) {
 				}
 			}
 			t.Logf("claims %v: the judge errs in %d of %d studies of equal arms", compared, wrong, resamples)
-			if float64(wrong) > falsely*resamples {
+			if float64(wrong) > falsely*float64(resamples) {
 				t.Errorf("the judge errs in %d of %d studies of equal arms, want %g%% at most", wrong, resamples,
 					100*falsely)
 			}

@@ -8,13 +8,12 @@ import (
 )
 
 // The size of these tests gives them power: a shift of 1% up and down in alternate cells adds draws x
-// 1e-4 to the expected chi-square, enough to be rejected for 19 of 20 seeds; that it is so is tested too.
+// 1e-4 to the expected chi-square, enough to be rejected for all seeds but one; that it is so is tested too.
 const (
 	cells      = 32
 	draws      = 800_000 // adds 80 to an expectation of 31
 	critical31 = 61.10   // 0.1% of chi-square with 31 degrees of freedom lie above
-	seeds      = 20
-	batch      = 3 // small: all but one draw of a stratified batch is for nothing
+	batch      = 3       // small: all but one draw of a stratified batch is for nothing
 )
 
 // chiSquare is the statistic of counts against shares, which add up to 1.
@@ -83,6 +82,7 @@ func count(tree *Tree, r *rand.Rand, stratified bool) []int {
 }
 
 func TestUnitsAreDrawnInProportionToTheirWeights(t *testing.T) {
+	seeds := tests.Rounds(20, 5, 1)
 	for name, c := range map[string]struct {
 		units      int
 		stratified bool
@@ -95,7 +95,7 @@ func TestUnitsAreDrawnInProportionToTheirWeights(t *testing.T) {
 			right, shares := uneven(c.units)
 			wrong := leaning(right)
 			rejected := 0
-			for seed := range uint64(tests.Count(seeds, 1)) {
+			for seed := range uint64(seeds) {
 				if x := chiSquare(count(right, stream(seed), c.stratified), shares); x > critical31 {
 					t.Errorf("seed %d: chi-square %.1f", seed, x)
 				}

@@ -95,8 +95,8 @@ func unneeded(t testing.TB, o Options) (old, trimmed int) {
 // over others too.
 func TestNoDamageGoesUnnoticed(t *testing.T) {
 	tests.OneGoroutine(t)
-	t.Run("as created", func(t *testing.T) { noDamageGoesUnnoticed(t, 3, 0, tests.Count(1, 17)) })
-	t.Run("written over others", func(t *testing.T) { noDamageGoesUnnoticed(t, 40, 1500, tests.Count(13, 131)) })
+	t.Run("as created", func(t *testing.T) { noDamageGoesUnnoticed(t, 3, 0, tests.Rounds(1, 3, 17)) })
+	t.Run("written over others", func(t *testing.T) { noDamageGoesUnnoticed(t, 40, 1500, tests.Rounds(13, 61, 131)) })
 }
 
 func noDamageGoesUnnoticed(t *testing.T, groups int, slack int64, step int) {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -21,7 +22,7 @@ import (
 )
 
 var (
-	losses    = flag.Int("losses", 10_000, "losses of power")
+	losses    = flag.Int("losses", 0, "losses of power; 0: as many as the way in which tests run says")
 	firstLoss = flag.Uint64("loss", 1, "seed of the first")
 )
 
@@ -31,7 +32,7 @@ var (
 // flush. With always, what was committed to be shown is there. No rollout and no batch gets an id that another had,
 // whether that was committed, lost or undone by a restore.
 func TestAcknowledgedDataSurvivesPowerLoss(t *testing.T) {
-	n := tests.Count(*losses, *losses/20)
+	n := cmp.Or(*losses, tests.Rounds(10_000, 2000, 250))
 	for _, mode := range []Sync{Always, Interval, Off} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // for the intervals

@@ -125,7 +125,7 @@ func TestAScrubBesideWritersFindsNothing(t *testing.T) {
 			}
 		}
 	})
-	for i := range tests.Count(40, 10) {
+	for i := range tests.Rounds(40, 20, 10) {
 		must(t, j.Scrub(ctx, 1<<30))
 		if i%10 == 0 {
 			must(t, j.Rewrite(table))
