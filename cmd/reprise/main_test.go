@@ -216,8 +216,8 @@ func TestMethodsAreListedShownAndRun(t *testing.T) {
 		"--set", "warmup.steps=3", "--set", "pipeline.batch=96", "--set", "task.held_out=20", "--out", dir)
 	for _, c := range [][]string{
 		{"--method: grpo2: want one of a-3po, advantage-replay, ", "train", "--method", "grpo2"},
-		{"--method: april (arXiv 2509.18521, 2501.12599) is not a configuration yet: it needs rollouts that are parked",
-			"train", "--method", "april"},
+		{"--method: rrl (arXiv 2504.14363) is not a configuration yet: it needs a score of unfinished answers",
+			"train", "--method", "rrl"},
 		{"--method: greso: want none with --resume", "train", "--method", "greso", "--resume", "--out", dir},
 	} {
 		fails(t, call(t, "", c[1:]...), c[0])
