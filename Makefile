@@ -9,8 +9,9 @@ PKGS := $(MODULES:%=%/...)
 # Packages whose values are shared between goroutines: make race runs all. What the race detector leaves out there, tests
 # say themselves (package internal/tests).
 SHARED := ./replay ./replay/prompts ./lab/pipeline ./lab/policy ./lab/run ./wire/... ./service/... ./client ./lab/board ./lab/worker ./internal/process
-# The packages that take longest, for the first pass to begin with.
-SLOW := ./docs ./cmd/reprise ./lab/run ./lab/study ./benchmarks/stress ./replay
+# The packages that take longest, for the first pass to begin with: those of cmd, service/cluster and benchmarks/stress
+# mostly wait, for nodes and attackers.
+SLOW := ./cmd/reprise ./service/cluster ./lab/run ./docs ./benchmarks/stress ./lab/study ./service/journal ./replay
 FUZZTIME ?= 30s
 # How long make soak works on the service, and how often make crash kills it.
 SOAK ?= 30m
@@ -34,7 +35,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build wheels wheels-all demo docs first-hour picture test test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build wheels wheels-all demo docs first-hour picture test test-go test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,9 +81,14 @@ TESTING := -timeout 60m -p $(TWICE) -parallel $(TWICE) -vet=off
 # The garbage collector, and the compiler's, takes a tenth of the tests' time at its default of 100.
 TESTS := GOGC=400 $(GO) test $(TESTING)
 
+# Go's tests run beside Python's, and beside the race detector once those have ended: all three have times in which they
+# wait. The documents' tests and Python's share .venv-python, so it is made before; where it cannot be, each says so.
 test: build ## run all tests, with the race detector where state is shared
-	REPRISE=$(CURDIR)/bin/reprise $(TESTS) $(SLOW) $(PKGS) # REPRISE: the program that benchmarks' tests run
-	@$(MAKE) --no-print-directory -j2 test-race test-python
+	@$(MAKE) --no-print-directory .venv-python/ready >/dev/null 2>&1 || true
+	@$(MAKE) --no-print-directory -j2 test-go test-python test-race
+
+test-go: build ## run all of Go's tests
+	MAKEFLAGS= REPRISE=$(CURDIR)/bin/reprise $(TESTS) $(SLOW) $(PKGS) # REPRISE: the program that benchmarks' tests run
 
 test-race: ## run the short tests of what shares state under the race detector; skipped without a C compiler
 	@if command -v $$($(GO) env CC) >/dev/null; then \
@@ -90,7 +96,7 @@ test-race: ## run the short tests of what shares state under the race detector; 
 		$(TESTS) $(RACE) -short $(SHARED); \
 	else echo "SKIPPED: the race detector needs a C compiler, and $$($(GO) env CC) is not installed"; fi
 
-test-long: build ## run every case of the tests of random cases of which make test runs some; takes four minutes
+test-long: build ## run every case of the tests of random cases of which make test runs some; several minutes
 	REPRISE=$(CURDIR)/bin/reprise REPRISE_TESTS=long $(TESTS) \
 		$$(grep -rl 'tests\.Rounds(' --include='*_test.go' . | xargs -n1 dirname | sort -u)
 

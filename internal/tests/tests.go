@@ -1,10 +1,10 @@
 // Package tests has what tests of several packages share: which of them run when, waiting for a condition, and writing
 // and comparing files.
 //
-// Tests run in three ways: with -short, which `make quick` does after every edit; in full, as the first pass of `make
-// test`; and with -short under the race detector, its second. [Long] and [Count] shorten the first and the last,
-// [OneGoroutine] the last alone, and [LongShared] keeps a long test in the last. A test that calls none of them runs in
-// all three. By request, `make test-long` runs all the cases of tests that call [Rounds].
+// Tests run in three ways: with -short, which `make quick` does after every edit; in full, as `make test-go`; and with
+// -short under the race detector, as `make test-race`. `make test` does the last two. [Long] and [Count] shorten the
+// first and the last, [OneGoroutine] the last alone, and [LongShared] keeps a long test in the last. A test that calls
+// none of them runs in all three. By request, `make test-long` runs all the cases of tests that call [Rounds].
 package tests
 
 import (
