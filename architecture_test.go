@@ -53,7 +53,7 @@ func mayImport() map[string][]string {
 		"lab/worker":    {"rollout", "lab/task", "lab/policy", "engine", "wire", "client"},
 		"lab/run": {"lab/pipeline", "lab/policy", "replay", "lab/task", "lab/objective", "advantage", "rollout",
 			"lab/results", "wire", "client", "engine", "lab/design"},
-		"lab/study": {"lab/run", "lab/objective", "lab/policy", "replay", "lab/design", "lab/results", "lab/task"},
+		"lab/study": {"lab/run", "lab/objective", "lab/policy", "replay", "lab/design", "lab/results", "lab/task", "configs"},
 	}
 }
 

@@ -96,6 +96,25 @@ func meanBetweenShares(from, to float64) measure {
 	}
 }
 
+// meanOverSteps is meanOver(1) with the steps at which there is no evaluation, as one update passed several of them: such
+// a step counts with the accuracy after that update. Without them, costly updates would leave out low accuracies.
+func meanOverSteps(a Runs, r *results.Run) float64 {
+	if len(r.Evals) == 0 {
+		return math.NaN()
+	}
+	var list []float64
+	for _, step := range grid(a.Config, 1) {
+		after := slices.IndexFunc(r.Evals, func(e results.Eval) bool { return e.Grid >= step*(1-1e-9) })
+		switch {
+		case after >= 0:
+			list = append(list, r.Evals[after].Pass1)
+		case failed(r):
+			list = append(list, 0)
+		}
+	}
+	return mean(list)
+}
+
 // checkpoints returns the accuracies that meanBetweenShares averages.
 func checkpoints(a Runs, r *results.Run, from, to float64) (list []float64) {
 	for _, step := range grid(a.Config, to) {

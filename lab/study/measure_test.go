@@ -174,3 +174,23 @@ func TestGPUTimeIsSharedOutAsStalledOrBusy(t *testing.T) {
 		t.Error("a run that failed has times")
 	}
 }
+
+// An update that passes several steps counts at each of them; a step after a failure counts as 0.
+func TestEveryStepOfTheBudgetCounts(t *testing.T) {
+	a := Runs{Arm: short()}
+	whole := noted(1, true, 0, 0.1, 0.2, 0.4, 0.5)
+	gaps := noted(2, true, 0, 0.1, 0.2, 0.4, 0.5)
+	gaps.Evals = slices.Delete(gaps.Evals, 1, 3)
+	lost := noted(3, false, 0, 0.1, 0.2)
+	for _, c := range []struct {
+		run  *results.Run
+		want float64
+	}{{whole, 0.3}, {gaps, (3*0.4 + 0.5) / 4}, {lost, 0.3 / 4}} {
+		if got := meanOverSteps(a, c.run); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("seed %d: %g, want %g", c.run.Seed, got, c.want)
+		}
+	}
+	if meanOverSteps(a, whole) != meanOver(1)(a, whole) {
+		t.Error("without a gap it is not the mean over the budget")
+	}
+}

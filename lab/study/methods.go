@@ -178,6 +178,9 @@ func (x competition) pilots(o Options) (list []Pilot) {
 			list = append(list, e.pilots()...)
 		}
 	}
+	for i := range list {
+		list[i].by = meanOverSteps
+	}
 	return list
 }
 
@@ -221,7 +224,7 @@ func (x competition) heat(t opponentTask, f *Found) heat {
 		}
 		pilots := e.pilots()
 		last := f.choice(pilots[len(pilots)-1])
-		if v := mean(f.pilot(last.Name).over(meanOver(1))); v > top {
+		if v := mean(f.pilot(last.Name).over(meanOverSteps)); v > top {
 			top, strongest = v, i
 		}
 	}
@@ -234,7 +237,7 @@ func (x competition) heat(t opponentTask, f *Found) heat {
 		}
 	}
 	for i := range h.contenders {
-		h.contenders[i].ahead = difference(h.contenders[i].Runs, h.opponent.Runs, meanOver(1))
+		h.contenders[i].ahead = difference(h.contenders[i].Runs, h.opponent.Runs, meanOverSteps)
 	}
 	return h
 }
@@ -343,7 +346,7 @@ func (c contender) cells(opponent Runs, among int) []string {
 		least = points(c.ahead.shown(among))
 	}
 	p := c.Config.Pipeline
-	return []string{points(mean(c.over(meanOver(1)))), ahead, cmp.Or(verdict, missing), compute, least,
+	return []string{points(mean(c.over(meanOverSteps))), ahead, cmp.Or(verdict, missing), compute, least,
 		times(c.median(inSummary(replayRatio))), freshShare(c.Config), c.Config.Learner.Objective,
 		cmp.Or(strings.Join(methodIngredients(c.Config), ", "), "none of these"),
 		fmt.Sprintf("%d, %d, %.2g", p.Batch, p.Group, c.Config.Learner.LearningRate), cmp.Or(c.atEdge(), missing)}

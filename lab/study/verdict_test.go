@@ -370,7 +370,8 @@ func studiesOfER() []Study {
 
 func TestFewSeedsAndRehearsalsMakeNoClaim(t *testing.T) {
 	clear := following(ifReplay, func(b *behaviour, v float64) { b.speed *= math.Exp(v); b.level += 0.05 * v })[0]
-	for _, s := range append(studiesOfER(), opponents()[1], ingredients(), erSizes(), peaks(), freshParts()) {
+	for _, s := range append(studiesOfER(), opponents()[1], few(t, 1, "vcrl", "luffy").study(), ingredients(), erSizes(),
+		peaks(), freshParts()) {
 		for _, o := range []Options{{Seeds: 1}, {Seeds: 7}, {Seeds: 12, Quick: true}} {
 			for _, x := range judged(t, s, o, clear).Findings {
 				if strings.HasPrefix(x.Why, "Arithmetic") {
@@ -394,7 +395,8 @@ func cautious(why string, o Options) bool {
 }
 
 func TestStudiesCopeWithFailedAndMissingRuns(t *testing.T) {
-	for _, s := range append(studiesOfER(), opponents()[1], ingredients(), erSizes(), peaks(), freshParts()) {
+	for _, s := range append(studiesOfER(), opponents()[1], few(t, 1, "vcrl", "luffy").study(), ingredients(), erSizes(),
+		peaks(), freshParts()) {
 		o := Options{Seeds: 5}
 		for name, w := range map[string]world{
 			"all fail": func(Arm, uint64) behaviour { b := usual(); b.failsAt = 0.5; return b },
