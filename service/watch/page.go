@@ -29,7 +29,7 @@ var liveText string
 
 // styleText and scriptText are those of the page: its own, and those of its figures.
 var (
-	styleText  = ownStyle + figures.Style
+	styleText  = figures.Palette + ownStyle + figures.Style
 	scriptText = figures.Script + figures.Live + liveText
 )
 
