@@ -113,7 +113,11 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 			v.Tables = append(v.Tables, overviewOf(t, points, few))
 		}
 		if few || t.Name == chosen || (i == 0 && !named(tables, chosen)) {
-			v.Shown = append(v.Shown, viewOfTable(o.At, t, points))
+			shown := viewOfTable(o.At, t, points)
+			if w.options.Rollouts != nil {
+				shown.Rollouts = "rollouts?table=" + template.URLQueryEscaper(t.Name)
+			}
+			v.Shown = append(v.Shown, shown)
 		}
 	}
 	v.Hidden = len(tables) - len(v.Shown)
