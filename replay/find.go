@@ -1,11 +1,13 @@
 package replay
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/rollout"
@@ -30,11 +32,12 @@ type Query struct {
 type search struct {
 	Query
 	where, order *formula.Formula // nil: none
-	word         string           // Text in lower case
+	word         []byte           // Text in lower case
+	lower        []byte           // the text that was looked at last, in lower case
 }
 
 func newSearch(q Query) (s search, err error) {
-	s = search{Query: q, word: strings.ToLower(q.Text)}
+	s = search{Query: q, word: []byte(strings.ToLower(q.Text))}
 	if q.Skip < 0 {
 		return s, fmt.Errorf("skip is %d: skip at least 0 rollouts: %w", q.Skip, rollout.ErrInvalid)
 	}
@@ -51,8 +54,26 @@ func (s *search) finds(row *row) bool {
 	r := row.rollout
 	return (s.Group == 0 || row.item.Group == s.Group) && (s.Prompt == "" || r.PromptID == s.Prompt) &&
 		(s.where == nil || s.where.Holds(row)) &&
-		(s.word == "" || strings.Contains(strings.ToLower(r.Text), s.word) ||
-			strings.Contains(strings.ToLower(r.PromptID), s.word))
+		(len(s.word) == 0 || s.isIn(r.Text) || s.isIn(r.PromptID))
+}
+
+// isIn reports whether a text has the word. Most texts are ASCII, and need no memory of their own.
+func (s *search) isIn(text string) bool {
+	if len(text) > cap(s.lower) {
+		s.lower = make([]byte, len(text))
+	}
+	lower := s.lower[:len(text)]
+	for i := range lower {
+		c := text[i]
+		if c >= utf8.RuneSelf {
+			return strings.Contains(strings.ToLower(text), string(s.word))
+		}
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		lower[i] = c
+	}
+	return bytes.Contains(lower, s.word)
 }
 
 // found is where a rollout is that a search found, and its order: NaN if it is not known.
