@@ -90,8 +90,9 @@ func (c *rolloutsCommand) printPage(page *browse.Page) {
 		if r.Truncated {
 			length += "+"
 		}
-		fmt.Printf("%8d  %s %7s %9s %5d %4d %6s  %s\n", r.ID, cell(r.PromptID, 16, true), short(r.Reward), short(r.Advantage),
-			r.Age, r.Uses, length, cell(r.Text, 16, false))
+		row := fmt.Sprintf("%8d  %s %7s %9s %5d %4d %6s  %s", r.ID, cell(r.PromptID, 16, true), short(r.Reward),
+			short(r.Advantage), r.Age, r.Uses, length, cell(r.Text, 16, false))
+		fmt.Println(strings.TrimRight(row, " "))
 	}
 	from := ""
 	if n := len(page.Rows); n < page.Matched && n > 0 {
@@ -128,9 +129,9 @@ func cell(text string, columns int, pad bool) string {
 
 // printRollout prints all that is known of a rollout.
 func printRollout(r *browse.Rollout) {
-	fmt.Printf("rollout %d of group %d, prompt %s\n", r.ID, r.Group, quoted(r.PromptID))
+	fmt.Printf("rollout %d of group %d, prompt \"%s\"\n", r.ID, r.Group, quoted(r.PromptID))
 	line := func(name, format string, values ...any) {
-		fmt.Printf("  %-12s %s\n", name, fmt.Sprintf(format, values...))
+		fmt.Println(strings.TrimRight(fmt.Sprintf("  %-12s %s", name, fmt.Sprintf(format, values...)), " "))
 	}
 	line("reward", "%s, advantage %s; its group's %s with deviation %s", short(r.Reward), short(r.Advantage),
 		short(r.GroupMean), short(r.GroupStd))
@@ -164,7 +165,8 @@ func printRollout(r *browse.Rollout) {
 		if i == 0 {
 			name = "group"
 		}
-		line(name, "%d: reward %s, advantage %s, %s", mate.ID, short(mate.Reward), short(mate.Advantage), cell(mate.Text, 24, false))
+		line(name, "%d: reward %s, advantage %s  %s", mate.ID, short(mate.Reward), short(mate.Advantage),
+			cell(mate.Text, 24, false))
 	}
 	if r.Text != "" {
 		fmt.Println("\ntext")
