@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"path/filepath"
 	"sync"
@@ -157,6 +158,38 @@ func TestATableOfAServiceDrawsByPrompt(t *testing.T) {
 		if b := take(t, s.Next); len(b.Draws) != 0 || len(b.PromptCounts) != 1 {
 			t.Errorf("of a prompt of nobody: %+v", b)
 		}
+	}
+}
+
+func TestATableOfAServiceShowsItsRollouts(t *testing.T) {
+	address, stop := serve()
+	defer stop()
+	c, err := client.Dial(t.Context(), address, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	o := replay.Options{Capacity: 64}
+	if _, err := c.Create(t.Context(), wire.Table{Name: "lab", Options: o}); err != nil {
+		t.Fatal(err)
+	}
+	table := c.Table("lab")
+	if _, err := table.Insert(t.Context(), named("a", 4), named("b", 4)); err != nil {
+		t.Fatal(err)
+	}
+	page, err := table.Rollouts(t.Context(), replay.Query{Text: "B", Order: "reward", Limit: 3})
+	if err != nil || page.Matched != 4 || len(page.Rows) != 3 || page.Rows[0].PromptID != "b" {
+		t.Errorf("found %+v, error %v", page, err)
+	}
+	shown, err := table.Rollout(t.Context(), 2)
+	if err != nil || shown.PromptID != "a" || len(shown.Mates) != 4 || !math.IsNaN(float64(shown.Base)) {
+		t.Errorf("rollout 2 is %+v, error %v: a distinct sampler has no bases", shown, err)
+	}
+	if _, err = table.Rollout(t.Context(), 99); !errors.Is(err, wire.ErrNotFound) {
+		t.Errorf("a rollout that is not there: %v", err)
+	}
+	if _, err = table.Rollouts(t.Context(), replay.Query{Where: "reward"}); !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("a condition that is none: %v", err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -148,6 +150,20 @@ func (t *Table) Statistics(ctx context.Context) (*wire.TableStatistics, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Rollouts returns a page of the rollouts that a query finds, at most [replay.MostFound].
+func (t *Table) Rollouts(ctx context.Context, q replay.Query) (browse.Page, error) {
+	var page browse.Page
+	err := t.client.act(ctx, t.name, wire.Rollouts, wire.RolloutsRequest{Table: t.name, Query: q}, &page, 0)
+	return page, err
+}
+
+// Rollout returns all that is known of a rollout. Its error wraps wire.ErrNotFound if the table does not hold it.
+func (t *Table) Rollout(ctx context.Context, id rollout.ID) (browse.Rollout, error) {
+	var shown browse.Rollout
+	err := t.client.act(ctx, t.name, wire.ShowRollout, wire.RolloutRequest{Table: t.name, ID: uint64(id)}, &shown, 0)
+	return shown, err
 }
 
 // Advance sets the table's version to v, before the weights of that version are published. It is absolute: repeated and

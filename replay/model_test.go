@@ -1681,7 +1681,8 @@ func (tr *trial) checkHeld() {
 					ID: it.id, Group: uint64(u.group), Shard: shard, Age: int(m.version - it.r.Version()), Uses: u.uses,
 					Leased:    u.leased,
 					Advantage: it.advantage, Mean: it.mean, Std: it.std, Fresh: !u.shown && !m.o.Sampler.Consumes(),
-					AtMax: it.atMax, UnitAge: int(m.version - u.least()), Base: math.NaN(), Probability: math.NaN(),
+					Pinned:  m.o.Pin != "" && m.told(u, it, m.o.Pin) != 0,
+					LastUse: u.lastUse, AtMax: it.atMax, UnitAge: int(m.version - u.least()), Base: math.NaN(), Probability: math.NaN(),
 				}
 				switch drawable := slices.Contains(e, u); m.o.Sampler {
 				case Uniform, Distinct:

@@ -169,17 +169,23 @@ func (t *Table) checkPrompts(req *request) (err error) {
 				rollout.ErrInvalid)
 		}
 	}
-	if req.Where != "" {
-		if req.where, err = formula.Condition(req.Where); err != nil {
-			return fmt.Errorf("where: %w: %w", err, rollout.ErrInvalid)
+	req.where, req.order, err = parseSelection(req.Where, req.Order)
+	return err
+}
+
+// parseSelection parses a condition and an order of rollouts; "" is none.
+func parseSelection(condition, score string) (where, order *formula.Formula, err error) {
+	if condition != "" {
+		if where, err = formula.Condition(condition); err != nil {
+			return nil, nil, fmt.Errorf("where: %w: %w", err, rollout.ErrInvalid)
 		}
 	}
-	if req.Order != "" {
-		if req.order, err = formula.Score(req.Order); err != nil {
-			return fmt.Errorf("order: %w: %w", err, rollout.ErrInvalid)
+	if score != "" {
+		if order, err = formula.Score(score); err != nil {
+			return nil, nil, fmt.Errorf("order: %w: %w", err, rollout.ErrInvalid)
 		}
 	}
-	return nil
+	return where, order, nil
 }
 
 // samePrompts refuses a request that repeats another's id with other prompts, or with a smaller per_prompt.
@@ -259,7 +265,7 @@ func (s *shard) candidate(random *rand.Rand, k int, ordered bool) (slot int32, p
 type row struct {
 	shard       *shard
 	slot        int32
-	item        *item            // of a rollout that no shard has yet, instead of a slot
+	item        *item            // of a rollout that no shard has yet, or a copy: instead of a slot
 	rollout     *rollout.Rollout // the same
 	measured    bool             // what follows is of this slot
 	meanLogprob float64

@@ -147,9 +147,11 @@ type Held struct {
 	Uses      int              // acknowledged
 	Leased    int              // draws not settled yet
 	Advantage float32
-	Mean, Std float32 // of its group's rewards at insertion
-	Fresh     bool    // not handed out as fresh yet
-	AtMax     bool    // still at the largest base, at which it entered
+	Mean, Std float32         // of its group's rewards at insertion
+	Fresh     bool            // not handed out as fresh yet
+	AtMax     bool            // still at the largest base, at which it entered
+	Pinned    bool            // max_staleness does not evict it
+	LastUse   rollout.Version // of the table; rollout.NoVersion before the first
 
 	// Of the unit that a draw falls on: the rollout itself, or its group.
 	UnitAge int // greatest of its rollouts' ages
@@ -241,7 +243,7 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 		ID: it.ID, Group: it.Group, Shard: s.number, Rollout: s.rollouts[slot],
 		Age: int(s.version - it.Version), Uses: int(it.Uses), Leased: int(it.Leased), Advantage: it.Advantage,
 		Mean: it.Mean, Std: it.Std,
-		AtMax: it.is(atMax), Base: math.NaN(), Probability: math.NaN(),
+		AtMax: it.is(atMax), Pinned: it.is(pinned), LastUse: it.LastUse, Base: math.NaN(), Probability: math.NaN(),
 	}
 	first := s.units.first(&s.store, slot)
 	e.Fresh = s.waitsFresh(first)

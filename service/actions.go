@@ -52,6 +52,8 @@ func (s *Service) actions() map[string]action {
 		wire.PromptsNext:      actOn(s, "take prompts to ask again", toWrite, nextPrompts),
 		wire.PromptsReport:    actOn(s, "report the results of prompts", toWrite, reportPrompts),
 		wire.ReadTotals:       actOn(s, "return what draws over many services are divided by", toRead, totals),
+		wire.Rollouts:         actOn(s, "find rollouts by an expression, an order and a text", toRead, findRollouts),
+		wire.ShowRollout:      actOn(s, "return all that is known of a rollout", toRead, showRollout),
 		wire.Locate:           {"say which services have a table" + bodyFields[wire.TableRequest](), s.locate},
 	}
 }

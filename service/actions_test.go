@@ -42,7 +42,7 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws,
 		wire.Acknowledge, wire.Release, wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore,
 		wire.ListCheckpoints, wire.DeleteCheckpoint, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
-		wire.ReadTotals, wire.Locate, wire.Scrub,
+		wire.ReadTotals, wire.Locate, wire.Scrub, wire.Rollouts, wire.ShowRollout,
 	}
 	slices.Sort(want)
 	if !slices.Equal(listed, want) {
@@ -428,6 +428,7 @@ func TestEveryCallNeedsItsRight(t *testing.T) {
 		wire.Start: `write {"table":"a"}`, wire.Abandon: `write {"table":"a"}`,
 		wire.PromptsNext: `write {"table":"a"}`, wire.PromptsReport: `write {"table":"a"}`,
 		wire.ReadTotals: `read {"table":"a"}`, wire.Locate: `read {"table":"a"}`,
+		wire.Rollouts: `read {"table":"a"}`, wire.ShowRollout: `read {"table":"a","id":1}`,
 	}
 	for _, may := range []string{"read", "write"} {
 		v := serve(t, Options{Access: rights{may + " a"}, Tables: []wire.Table{{Name: "a"}, {Name: "b"}}})

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout"
@@ -40,6 +42,8 @@ type table struct {
 	inserting batchIDs  // of insertions in flight
 	reports   reportIDs // of reports that counted
 	meter     meter
+
+	searching *semaphore.Weighted // one search at a time
 
 	counting          sync.Mutex    // guards heldBytes
 	heldBytes         int64         // its part of Service.tableMemory
@@ -159,7 +163,7 @@ func (s *Service) reopen(name string) (*table, error) {
 
 func (s *Service) newTable(d *definition, store *replay.Table) *table {
 	t := &table{definition: d, service: s, created: s.options.Clock(), rollouts: store,
-		lines: newLines(s.options.MaxWaiting)}
+		lines: newLines(s.options.MaxWaiting), searching: semaphore.NewWeighted(1)}
 	if d.Limiter != nil {
 		t.limiter = newLimiter(*d.Limiter, d.MinSize)
 	}

@@ -141,6 +141,8 @@ const (
 	PromptsNext      = "prompts_next"      // PromptsRequest -> PromptsAnswer
 	PromptsReport    = "prompts_report"    // PromptResults -> TableInfo
 	ReadTotals       = "totals"            // TotalsRequest -> Totals; what draws over many services are divided by
+	Rollouts         = "rollouts"          // RolloutsRequest -> browse.Page; those that meet a query, a page at a time
+	ShowRollout      = "rollout"           // RolloutRequest -> browse.Rollout; all that is known of one
 	Locate           = "locate"            // TableRequest -> Location; also of a table that another service has
 )
 
@@ -153,6 +155,18 @@ type TableRequest struct {
 type TotalsRequest struct {
 	Table string `json:"table"`
 	Shard int    `json:"shard"`
+}
+
+// RolloutsRequest looks for rollouts.
+type RolloutsRequest struct {
+	Table string `json:"table"`
+	replay.Query
+}
+
+// RolloutRequest names a rollout.
+type RolloutRequest struct {
+	Table string `json:"table"`
+	ID    uint64 `json:"id"`
 }
 
 // Totals is what a shard adds to a draw that is divided over many services.

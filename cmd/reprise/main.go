@@ -41,6 +41,7 @@ type commands struct {
 	Report   reportCommand   `cmd:"" help:"Rewrite the report of a run, or write one page over several arms."`
 	Board    boardCommand    `cmd:"" help:"Show a folder of runs in the browser while they train: list them, look at each, compare any."`
 	Inspect  inspectCommand  `cmd:"" help:"Show what the table of a run holds, and why rollouts are drawn as they are."`
+	Rollouts rolloutsCommand `cmd:"" help:"List the rollouts of a table by an expression, or show one token by token."`
 	Play     playCommand     `cmd:"" help:"Play an episode of a task: by hand, with its expert, at random, or with a model."`
 	Generate generateCommand `cmd:"" help:"Continue a prompt with a model."`
 	Score    scoreCommand    `cmd:"" help:"Print the log-probs that a model gives to token ids, as JSON lines."`

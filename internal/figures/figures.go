@@ -34,6 +34,11 @@ var Script string
 //go:embed live.js
 var Live string
 
+// Palette is the variables of the service's pages: their colours, light and dark, and their fonts.
+//
+//go:embed palette.css
+var Palette string
+
 // Style is the style sheet of drawings and of what the script adds to them.
 //
 //go:embed figures.css

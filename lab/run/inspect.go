@@ -100,17 +100,37 @@ func Inspect(dir string, rows int) (*Inspection, error) {
 	return in, nil
 }
 
-// lookInto restores a table from a run's last checkpoint and returns what it holds.
-func inspectCheckpoint(dir string, table *replay.Table) (tableSummary, []replay.Held, error) {
+// LastTable restores the table in a run's last checkpoint. A run whose table is in a service has none: then it returns
+// the table's address.
+func LastTable(dir string) (table *replay.Table, address string, err error) {
+	c, place, err := loadSingle(dir)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case place != nil:
+		return nil, place.Address, nil
+	}
+	if table, err = replay.New(c.replayOptions(0)); err != nil {
+		return nil, "", under("replay", err)
+	}
+	return table, "", restoreLast(dir, table)
+}
+
+// restoreLast restores a table from a run's last checkpoint.
+func restoreLast(dir string, table *replay.Table) error {
 	place, err := findCheckpoint(dir)
 	if err != nil {
+		return err
+	}
+	return embedded{table}.restore(context.Background(), place)
+}
+
+// inspectCheckpoint restores a table from a run's last checkpoint and returns what it holds.
+func inspectCheckpoint(dir string, table *replay.Table) (tableSummary, []replay.Held, error) {
+	if err := restoreLast(dir, table); err != nil {
 		return tableSummary{}, nil, err
 	}
-	e := embedded{table}
-	if err := e.restore(context.Background(), place); err != nil {
-		return tableSummary{}, nil, err
-	}
-	known, err := e.summary(context.Background())
+	known, err := embedded{table}.summary(context.Background())
 	return known, table.Inspect().Held(), err
 }
 

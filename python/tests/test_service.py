@@ -198,6 +198,26 @@ def test_prompts_get_their_rollouts_filtered_and_in_order(table: Create) -> None
     assert again[0].ids.tolist() == again[1].ids.tolist() and again[1].info.repeated
 
 
+def test_rollouts_are_found_and_shown(table: Create) -> None:
+    t = table(capacity=64)
+    t.insert({**rollouts(LENGTHS), "reward": [0.0, 1.0, 0.5, 1.0], "prompt_id": ["Sums/1"] * 4}, group_size=4)
+    found = t.rollouts(where="reward > 0", order="reward", text="sums")
+    assert [row["id"] for row in found] == [4, 2, 3] and [row["uses"] for row in found] == [0, 0, 0]
+    assert [row["id"] for row in t.rollouts(skip=1, limit=2)] == [3, 2]
+    assert t.rollouts(prompt="nobody's") == []
+    shown = t.rollout(2)
+    assert shown["reward"] == 1.0 and len(shown["logprobs"]) == len(shown["token_ids"]) == LENGTHS[1]
+    assert [row["id"] for row in shown["group_rollouts"]] == [1, 2, 3, 4]
+    assert shown["base"] is None  # of sampler prioritized alone
+    with pytest.raises(reprise.Invalid, match="use reward"):
+        t.rollouts(where="rewrd > 0")
+    with pytest.raises(reprise.Invalid, match="limit is 2000"):
+        t.rollouts(limit=2000)
+    with pytest.raises(reprise.NotFound, match="rollout 99"):
+        t.rollout(99)
+    assert t.stats().drawn == 0
+
+
 def test_priorities_are_an_expression(table: Create) -> None:
     t = table(capacity=16, sampler="prioritized", priority="reward * meta.gain / (1 + uses)", priority_exponent=1.0)
     meta = [{"gain": "3"}, {"gain": "1"}, {}, {"gain": "-2"}]

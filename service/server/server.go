@@ -126,7 +126,8 @@ func (s *Server) open(ctx context.Context, version string) (err error) {
 	if s.memory = debug.SetMemoryLimit(-1); s.memory == math.MaxInt64 { // no GOMEMLIMIT
 		debug.SetMemoryLimit(s.service.Observe().MemoryBytes)
 	}
-	s.pages, err = watch.New(s.service.Observe, watch.Options{Policy: s.policy, Version: version, Logger: s.log})
+	s.pages, err = watch.New(s.service.Observe, watch.Options{Policy: s.policy, Version: version, Logger: s.log,
+		Rollouts: s.service.Rollouts})
 	if err != nil || s.node == nil {
 		return err
 	}

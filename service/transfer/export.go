@@ -103,23 +103,32 @@ func extraFields(info wire.TableInfo) ([]arrow.Field, error) {
 // ExportJournal writes the table of a journal to a file. A service of its own opens a copy: the journal is not written
 // to.
 func ExportJournal(ctx context.Context, path string, o ExportOptions) (exported *Exported, err error) {
+	err = WithJournal(ctx, path, func(table *client.Table) (err error) {
+		exported, err = Export(ctx, path, table, o)
+		return err
+	})
+	return exported, err
+}
+
+// WithJournal serves a copy of a journal's table, on a socket of its own, while use runs.
+func WithJournal(ctx context.Context, path string, use func(*client.Table) error) (err error) {
 	data, err := os.MkdirTemp("", "reprise-export")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	name, err := copyJournal(path, data)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	socket := filepath.Join(data, "socket")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s, err := service.New(service.Options{Data: data, Sync: journal.Off, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return errors.Join(err, l.Close())
 	}
 	server := grpc.NewServer(s.GRPCOptions(nil)...)
 	s.Register(server)
@@ -132,10 +141,10 @@ func ExportJournal(ctx context.Context, path string, o ExportOptions) (exported 
 	}()
 	c, err := client.Dial(ctx, "grpc+unix://"+socket, client.Options{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer c.Close()
-	return Export(ctx, path, c.Table(name), o)
+	return use(c.Table(name))
 }
 
 // copyJournal copies a whole journal to where a service with that data folder looks for it, and returns its table's

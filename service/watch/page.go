@@ -29,7 +29,7 @@ var liveText string
 
 // styleText and scriptText are those of the page: its own, and those of its figures.
 var (
-	styleText  = ownStyle + figures.Style
+	styleText  = figures.Palette + ownStyle + figures.Style
 	scriptText = figures.Script + figures.Live + liveText
 )
 
@@ -113,7 +113,11 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 			v.Tables = append(v.Tables, overviewOf(t, points, few))
 		}
 		if few || t.Name == chosen || (i == 0 && !named(tables, chosen)) {
-			v.Shown = append(v.Shown, viewOfTable(o.At, t, points))
+			shown := viewOfTable(o.At, t, points)
+			if w.options.Rollouts != nil {
+				shown.Rollouts = "rollouts?table=" + template.URLQueryEscaper(t.Name)
+			}
+			v.Shown = append(v.Shown, shown)
 		}
 	}
 	v.Hidden = len(tables) - len(v.Shown)

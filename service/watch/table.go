@@ -29,6 +29,7 @@ type tableView struct {
 	Charts       []card
 	Facts        []card
 	Recent       []recent
+	Rollouts     string // address of the page of all of them; "": none
 }
 
 // state is the condition of a table in a few words.

@@ -1,5 +1,5 @@
 // Package watch serves the state of a service over HTTP: /healthz for supervisors, /metrics for Prometheus, and a
-// dashboard at / for people.
+// dashboard at / for people, with the rollouts of each table at /rollouts?table=NAME (package browse).
 //
 // [New] makes a [Watch] from a function that observes the service. [Watch.ServeHTTP] answers requests; [Watch.Run]
 // records the counters at an interval, so that the dashboard can show rates. The page is rendered on the server, with
@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/wire"
@@ -48,6 +49,10 @@ type Options struct {
 	Interval time.Duration  // between recorded observations; 0: DefaultInterval
 	Version  string         // of the program, shown in the page's footer and in reprise_build_info
 	Logger   *slog.Logger   // nil: no log
+
+	// Rollouts returns the rollouts of a table, for the page at /rollouts; nil: there is none. The contexts of its
+	// questions have the caller that Policy found.
+	Rollouts func(table string) browse.Source
 }
 
 // Watch answers HTTP requests about a service. It is safe for concurrent use.
@@ -85,10 +90,39 @@ func New(source func() service.Observation, o Options) (*Watch, error) {
 	w.routes.Handle("GET /metrics", o.Policy.HTTP(http.HandlerFunc(w.scrape)))
 	w.routes.Handle("GET /{$}", o.Policy.HTTP(w.dashboard(false)))
 	w.routes.Handle("GET /fragment", o.Policy.HTTP(w.dashboard(true)))
+	if o.Rollouts != nil {
+		pages := o.Policy.HTTP(browse.Handler(w.rollouts, statusOf))
+		w.routes.Handle("GET /rollouts", pages)
+		w.routes.Handle("GET /rollouts/", pages)
+	}
 	return w, nil
 }
 
-// ServeHTTP answers /, /fragment (the page's body), /metrics and /healthz.
+// rollouts returns the rollouts of the table that a request names, if the caller may read it.
+func (w *Watch) rollouts(r *http.Request) (browse.Source, error) {
+	name := r.URL.Query().Get("table")
+	if err := w.options.Policy.Authorize(r.Context(), name, false); err != nil {
+		return nil, err
+	}
+	return w.options.Rollouts(name), nil
+}
+
+// statusOf returns the status code that fits an error of a service.
+func statusOf(err error) int {
+	switch wire.CodeOf(err) {
+	case wire.Invalid, wire.TooLarge:
+		return http.StatusBadRequest
+	case wire.NotFound:
+		return http.StatusNotFound
+	case wire.Unauthenticated, wire.Denied:
+		return http.StatusForbidden
+	case wire.Closing, wire.Elsewhere, wire.Interrupted:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// ServeHTTP answers /, /fragment (the page's body), /rollouts, /metrics and /healthz.
 func (w *Watch) ServeHTTP(answer http.ResponseWriter, r *http.Request) { w.routes.ServeHTTP(answer, r) }
 
 // Run records an observation every interval until the context ends, less often if observing is slow.

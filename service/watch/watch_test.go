@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/access"
@@ -49,7 +50,12 @@ func guarded(t *testing.T, o service.Observation) *watch.Watch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := watch.New((&fake{o: o}).observe, watch.Options{Policy: policy})
+	table, err := replay.New(replay.Options{Capacity: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := watch.New((&fake{o: o}).observe, watch.Options{Policy: policy,
+		Rollouts: func(string) browse.Source { return browse.Table{Table: table} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +80,38 @@ func get(w http.Handler, path, token string) *httptest.ResponseRecorder {
 	answer := httptest.NewRecorder()
 	w.ServeHTTP(answer, r)
 	return answer
+}
+
+func TestRolloutsAreShownToThoseWhoMayReadTheirTable(t *testing.T) {
+	w := guarded(t, busy(302))
+	for _, c := range []struct {
+		path, token string
+		want        int
+	}{
+		{"/rollouts?table=code", "", 401}, {"/rollouts/find?table=code", "", 401}, {"/rollouts/one?table=code&id=1", "", 401},
+		{"/rollouts/page.js", "", 401}, {"/rollouts/find?table=code", "wrong-token-0123456789", 401},
+		{"/rollouts?table=code", codeOnly, 200}, {"/rollouts/page.js", codeOnly, 200},
+		{"/rollouts/find?table=code&where=uses+==+0", codeOnly, 200}, {"/rollouts/find?table=code&where=uses", codeOnly, 400},
+		{"/rollouts/one?table=code&id=1", codeOnly, 404}, {"/rollouts/find?table=code&limit=-1", codeOnly, 400},
+		{"/rollouts/find?table=math-prioritized", codeOnly, 403}, {"/rollouts/one?table=math-prioritized&id=1", codeOnly, 403},
+		{"/rollouts/find?table=math-prioritized", everything, 200}, {"/rollouts/find", codeOnly, 403},
+	} {
+		answer := get(w, c.path, c.token)
+		if answer.Code != c.want {
+			t.Errorf("%s with token %q: %d %s, want %d", c.path, c.token, answer.Code, answer.Body, c.want)
+		}
+		if policy := answer.Header().Get("Content-Security-Policy"); c.want == 200 &&
+			(!strings.HasPrefix(policy, "default-src 'none'; script-src 'self'") || strings.Contains(policy, "unsafe")) {
+			t.Errorf("%s: the content security policy is %q", c.path, policy)
+		}
+	}
+	if page := get(w, "/", codeOnly).Body.String(); !strings.Contains(page, `href="rollouts?table=code"`) ||
+		strings.Contains(page, "rollouts?table=math") {
+		t.Error("the dashboard does not link to the rollouts of the table that the caller may read, and of it alone")
+	}
+	if page := get(open(t, busy(302)), "/", "").Body.String(); strings.Contains(page, "rollouts?table=") {
+		t.Error("a dashboard without rollouts links to them")
+	}
 }
 
 func TestTheESSIsDrawnUpToTheWhole(t *testing.T) {

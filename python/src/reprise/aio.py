@@ -241,6 +241,8 @@ class Table(_Wrapper[table.Table]):
     prompts_report = _awaited(table.Table.prompts_report)
     info = _awaited(table.Table.info)
     stats = _awaited(table.Table.stats)
+    rollouts = _awaited(table.Table.rollouts)
+    rollout = _awaited(table.Table.rollout)
     schema = _awaited(table.Table.schema)
     checkpoint = _awaited(table.Table.checkpoint)
     checkpoints = _awaited(table.Table.checkpoints)

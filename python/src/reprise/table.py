@@ -522,6 +522,27 @@ class Table:
         """Return the table's counters."""
         return Stats.of(self._connection.action("stats", {"table": self.name}))
 
+    def rollouts(
+        self, *, where: str = "", order: str = "", text: str = "", prompt: str = "", skip: int = 0, limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """Return what the table knows of the rollouts that meet a condition, without drawing any.
+
+        Args:
+            where: a condition, such as ``"reward < 0.5 && age > 10"``; "": all.
+            order: a number, the greatest first, such as ``"-mean_logprob"``; "": the newest first.
+            text: that the text or the prompt's id has, in upper or lower case.
+            prompt: the prompt's id.
+            skip: rollouts before the first that is returned.
+            limit: rollouts to return, at most 1,000.
+        """
+        body = {"table": self.name, "where": where, "order": order, "text": text, "prompt": prompt,
+                "skip": whole("skip", skip), "limit": whole("limit", limit)}  # fmt: skip
+        return list(self._connection.action("rollouts", body)["rollouts"])
+
+    def rollout(self, id: int) -> dict[str, Any]:
+        """Return all that the table knows of a rollout, with its tokens and log-probs, its group and its prompt's others."""
+        return self._connection.action("rollout", {"table": self.name, "id": whole("id", id)})
+
     def schema(self) -> pa.Schema:
         """Return the schema of sampled batches, your own columns included."""
         return self._connection.schema(self.name)

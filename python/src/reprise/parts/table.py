@@ -284,6 +284,14 @@ class Table(table.Table):
         """Return the schema of sampled batches, your own columns included."""
         return self._parts.ask(self._parts.up()[:1], lambda part: part.table.schema())[0][1]
 
+    def rollouts(self, **query: Any) -> list[dict[str, Any]]:
+        """Refuse: each part has rollouts of its own."""
+        raise errors.Invalid(f"rollouts: table {self.name} has parts: want export, or the dashboard of each service")
+
+    def rollout(self, id: int) -> dict[str, Any]:
+        """Refuse: each part has rollouts of its own."""
+        raise errors.Invalid(f"rollout: table {self.name} has parts: want export, or the dashboard of each service")
+
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints that all parts have, in order of names."""
         found = self._ask(lambda part: {each.name: each for each in part.table.checkpoints()})

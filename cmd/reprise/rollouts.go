@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/lab/run"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/browse"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/transfer"
+)
+
+// rolloutsCommand lists the rollouts of a table.
+type rolloutsCommand struct {
+	Source text   `arg:"" help:"grpc://host:port/table, the folder of a run (its last checkpoint), or the file of a journal that no service has open."`
+	Where  text   `help:"Condition, such as \"reward < 0.5 && age > 10 && uses == 0\"."`
+	Sort   text   `help:"Number by which to sort, the greatest first, such as -mean_logprob. Default: the newest first."`
+	Text   text   `help:"List those whose text or prompt has this, in upper or lower case."`
+	Limit  int    `default:"20" help:"Rollouts to list, at most 1,000."`
+	Skip   int    `help:"Rollouts to leave out before the first."`
+	Show   uint64 `help:"Show the rollout with this id, with its tokens and log-probs." placeholder:"ID"`
+	JSON   bool   `name:"json" help:"Print as JSON."`
+
+	Connection connection `embed:""`
+}
+
+// Run prints the list, or the rollout.
+func (c *rolloutsCommand) Run(ctx context.Context) error {
+	return c.open(ctx, string(c.Source), func(from browse.Source) error {
+		if c.Show != 0 {
+			shown, err := from.Rollout(ctx, rollout.ID(c.Show))
+			if err == nil && c.JSON {
+				return printJSON(shown)
+			} else if err == nil {
+				printRollout(&shown)
+			}
+			return err
+		}
+		page, err := from.Rollouts(ctx, replay.Query{Where: string(c.Where), Order: string(c.Sort), Text: string(c.Text),
+			Skip: c.Skip, Limit: c.Limit})
+		if err == nil && c.JSON {
+			return printJSON(page)
+		} else if err == nil {
+			c.printPage(&page)
+		}
+		return err
+	})
+}
+
+// open passes on the rollouts of a table, wherever it is.
+func (c *rolloutsCommand) open(ctx context.Context, source string, use func(browse.Source) error) error {
+	if !strings.Contains(source, "://") {
+		info, err := os.Stat(source)
+		switch {
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return transfer.WithJournal(ctx, source, func(t *client.Table) error { return use(t) })
+		}
+		table, address, err := run.LastTable(source)
+		switch {
+		case err != nil:
+			return err
+		case table != nil:
+			return use(browse.Table{Table: table})
+		}
+		source = address
+	}
+	connected, table, err := c.Connection.table(ctx, source)
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	return use(table)
+}
+
+// printPage prints rollouts as a table of at most 80 columns.
+func (c *rolloutsCommand) printPage(page *browse.Page) {
+	fmt.Printf("%8s  %-16s %7s %9s %5s %4s %6s  %s\n", "id", "prompt", "reward", "advantage", "age", "uses", "length", "text")
+	for _, r := range page.Rows {
+		length := strconv.Itoa(r.Length)
+		if r.Truncated {
+			length += "+"
+		}
+		row := fmt.Sprintf("%8d  %s %7s %9s %5d %4d %6s  %s", r.ID, cell(r.PromptID, 16, true), short(r.Reward),
+			short(r.Advantage), r.Age, r.Uses, length, cell(r.Text, 16, false))
+		fmt.Println(strings.TrimRight(row, " "))
+	}
+	from := ""
+	if n := len(page.Rows); n < page.Matched && n > 0 {
+		from = fmt.Sprintf("%d to %d of ", c.Skip+1, c.Skip+n)
+	}
+	fmt.Printf("%s%s, version %d\n", from, words.Plural(page.Matched, "rollout"), page.Version)
+}
+
+// short formats a number in at most seven columns, "-" if it is not known.
+func short(n browse.Number) string {
+	if n != n {
+		return "-"
+	}
+	return strconv.FormatFloat(float64(n), 'g', 4, 32)
+}
+
+// quoted returns a text with what cannot be printed, such as an escape code or a mark of direction, as in a Go string.
+func quoted(text string) string {
+	q := strconv.Quote(text)
+	return strings.ReplaceAll(strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`), `\\`, `\`)
+}
+
+// cell returns a text in the given columns, filled up with spaces if pad.
+func cell(text string, columns int, pad bool) string {
+	letters := []rune(quoted(strings.Join(strings.Fields(text), " ")))
+	if len(letters) > columns {
+		letters = append(letters[:columns-1], '…')
+	}
+	if pad {
+		return string(letters) + strings.Repeat(" ", columns-len(letters))
+	}
+	return string(letters)
+}
+
+// printRollout prints all that is known of a rollout.
+func printRollout(r *browse.Rollout) {
+	fmt.Printf("rollout %d of group %d, prompt \"%s\"\n", r.ID, r.Group, quoted(r.PromptID))
+	line := func(name, format string, values ...any) {
+		fmt.Println(strings.TrimRight(fmt.Sprintf("  %-12s %s", name, fmt.Sprintf(format, values...)), " "))
+	}
+	line("reward", "%s, advantage %s; its group's %s with deviation %s", short(r.Reward), short(r.Advantage),
+		short(r.GroupMean), short(r.GroupStd))
+	line("version", "%d, age %d", r.Version, r.Age)
+	last := "never"
+	if r.LastUse >= 0 {
+		last = fmt.Sprint("at version ", r.LastUse)
+	}
+	line("uses", "%d, the last %s; %d draws on lease", r.Uses, last, r.OnLease)
+	line("next draw", "probability %s, base %s", short(r.Probability), short(r.Base))
+	var facts []string
+	for _, f := range []struct {
+		name  string
+		holds bool
+	}{{"never handed out as fresh", r.Fresh}, {"pinned", r.Pinned}, {"at the largest base", r.AtMax},
+		{"stopped by length", r.Truncated}} {
+		if f.holds {
+			facts = append(facts, f.name)
+		}
+	}
+	if len(facts) > 0 {
+		line("and", "%s", strings.Join(facts, ", "))
+	}
+	line("length", "%d of %d tokens, mean log-prob %s; temperature %s, top-p %s", r.Length, r.Tokens, short(r.MeanLogprob),
+		short(r.Temperature), short(r.TopP))
+	for _, key := range slices.Sorted(maps.Keys(r.Meta)) {
+		line("meta", "%s: %s", quoted(key), quoted(r.Meta[key]))
+	}
+	for i, mate := range r.Mates {
+		name := ""
+		if i == 0 {
+			name = "group"
+		}
+		line(name, "%d: reward %s, advantage %s  %s", mate.ID, short(mate.Reward), short(mate.Advantage),
+			cell(mate.Text, 24, false))
+	}
+	if r.Text != "" {
+		fmt.Println("\ntext")
+		for text := range strings.Lines(r.Text) {
+			fmt.Printf("  %s\n", quoted(strings.TrimSuffix(text, "\n")))
+		}
+	}
+	printTokens(r)
+}
+
+// printTokens prints a line for each token.
+func printTokens(r *browse.Rollout) {
+	fmt.Printf("\n%6s %8s %10s %8s %10s\n", "token", "id", "log-prob", "version", "advantage")
+	starts := make(map[int]browse.Turn, len(r.TurnList))
+	for _, turn := range r.TurnList {
+		starts[int(turn.Start)] = turn
+	}
+	for i, id := range r.TokenIDs {
+		if turn, ok := starts[i]; ok {
+			fmt.Printf("  turn of %d tokens, reward %s\n", turn.End-turn.Start, short(turn.Reward))
+		}
+		if r.Mask[i] == 0 {
+			fmt.Printf("%6d %8d\n", i, id)
+			continue
+		}
+		advantage := r.Advantage
+		if r.Advantages != nil {
+			advantage = r.Advantages[i]
+		}
+		fmt.Printf("%6d %8d %10s %8d %10s\n", i, id, short(r.Logprobs[i]), r.Versions[i], short(advantage))
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/reprise-rl/reprise/replay/browse"
+)
+
+func TestRolloutsListsAndShowsTheTableOfARun(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "run")
+	succeeds(t, "", append(small(dir, "replay.sampler=prioritized", "replay.age_decay=8"), "--quiet")...)
+	text := succeeds(t, "", "rollouts", dir, "--where", "age >= 0", "--sort", "reward", "--limit", "3")
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) != 5 || !strings.HasPrefix(lines[4], "1 to 3 of ") {
+		t.Fatalf("the list is\n%s", text)
+	}
+	for _, l := range lines {
+		if utf8.RuneCountInString(l) > 80 {
+			t.Errorf("a line has more than 80 columns: %s", l)
+		}
+	}
+	var page browse.Page
+	decode(t, succeeds(t, "", "rollouts", dir, "--sort", "reward", "--limit", "3", "--json"), &page)
+	if len(page.Rows) != 3 || page.Rows[0].Reward < page.Rows[2].Reward {
+		t.Errorf("JSON is %+v", page)
+	}
+	id := strings.Fields(lines[1])[0]
+	shown := succeeds(t, "", "rollouts", dir, "--show", id)
+	for _, want := range []string{"rollout " + id + " of group", "next draw", "log-prob", "temperature 1"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the rollout lacks %q:\n%s", want, shown)
+		}
+	}
+	for want, arguments := range map[string][]string{
+		"use reward":       {"--where", "rewrd > 0"},
+		"limit is 2000":    {"--limit", "2000"},
+		"does not hold it": {"--show", "99999999"},
+	} {
+		if out := call(t, "", append([]string{"rollouts", dir}, arguments...)...); out.code != 1 ||
+			!strings.Contains(out.stderr, want) || out.stdout != "" {
+			t.Errorf("%v gave %+v, want an error with %q", arguments, out, want)
+		}
+	}
+}
+
+func TestRolloutsOfHostileTextsFitATerminal(t *testing.T) {
+	hostile := "a \x1b[2J\x9b1m\u202e\r\n\x07 \"b\" \\ " + strings.Repeat("long ", 100)
+	for _, text := range []string{quoted(hostile), cell(hostile, 20, true)} {
+		if strings.ContainsAny(text, "\x1b\x07\r\n\u202e") || !utf8.ValidString(text) {
+			t.Errorf("%q would reach the terminal", text)
+		}
+	}
+	if text := cell(hostile, 20, true); utf8.RuneCountInString(text) != 20 || !strings.HasPrefix(text, `a \x1b[2J`) {
+		t.Errorf("in 20 columns it is %q", text)
+	}
+	if text := cell("é", 4, true); text != "é   " {
+		t.Errorf("filled up it is %q", text)
+	}
+}

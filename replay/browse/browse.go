@@ -1,0 +1,239 @@
+// Package browse shows people the rollouts of a table: a list with filters, sorting and full-text search, and each
+// rollout token by token, beside its group and the other rollouts of its prompt.
+//
+// A [Source] answers questions about a table with [Page]s of [Row]s and with a [Rollout] as a whole, all of which are
+// JSON as they are. [Table] is the source of a table in this process; services and their clients have others.
+// [Handler] serves the page, which asks the source by HTTP.
+//
+// Rows are bounded ([RowBytes]), and so is a rollout, by its own size ([Bytes]): a service charges them before it makes
+// them. What rollouts say is never trusted: the page shows texts as texts only, with what cannot be seen made visible,
+// and its content security policy allows the page's own script and style and no other host.
+package browse
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+// Source answers questions about a table. Its methods may be called concurrently. Errors wrap rollout.ErrInvalid where
+// the question is wrong.
+type Source interface {
+	// Rollouts returns a page of the rollouts that a query finds.
+	Rollouts(ctx context.Context, q replay.Query) (Page, error)
+	// Rollout returns all that is known of a rollout. Its error wraps [ErrGone] if the table does not hold it.
+	Rollout(ctx context.Context, id rollout.ID) (Rollout, error)
+}
+
+// ErrGone says that the table does not hold a rollout: it has left, or never was there.
+var ErrGone = errors.New("the table does not hold it: it has left, or was never there")
+
+// Page is rollouts of a table.
+type Page struct {
+	Version rollout.Version `json:"version"` // of the table
+	Matched int             `json:"matched"` // rollouts that the query finds
+	Rows    []Row           `json:"rollouts"`
+}
+
+// Row is what a list shows of a rollout.
+type Row struct {
+	ID          rollout.ID      `json:"id"`
+	Group       uint64          `json:"group"`
+	PromptID    string          `json:"prompt_id"`
+	Reward      Number          `json:"reward"`
+	Advantage   Number          `json:"advantage"`
+	Version     rollout.Version `json:"version"` // of its oldest token
+	Age         int             `json:"age"`
+	Uses        int             `json:"uses"`
+	OnLease     int             `json:"on_lease"`
+	Length      int             `json:"length"` // tokens that the policy produced
+	Tokens      int             `json:"tokens"` // all
+	Turns       int             `json:"turns"`
+	MeanLogprob Number          `json:"mean_logprob"`
+	Truncated   bool            `json:"truncated"`
+	Probability Number          `json:"probability"` // that its shard's next draw falls on it
+	Text        string          `json:"text"`
+	Cut         bool            `json:"cut,omitempty"` // text or prompt_id has more
+}
+
+// Rollout is all that is known of a rollout.
+type Rollout struct {
+	Row
+	TableVersion rollout.Version `json:"table_version"`
+	Shard        int             `json:"shard"`
+	GroupMean    Number          `json:"group_mean"`
+	GroupStd     Number          `json:"group_std"`
+	LastUse      rollout.Version `json:"last_use"` // version of the table; -1: never used
+	Base         Number          `json:"base"`     // of its priority
+	AtMax        bool            `json:"at_max"`   // still at the largest base, at which it entered
+	Fresh        bool            `json:"fresh"`    // not handed out as fresh yet
+	Pinned       bool            `json:"pinned"`   // max_staleness does not evict it
+
+	Temperature Number            `json:"temperature"`
+	TopP        Number            `json:"top_p"`
+	TokenIDs    []int32           `json:"token_ids"`
+	Mask        []int8            `json:"mask"`
+	Logprobs    []Number          `json:"logprobs"`
+	Versions    []rollout.Version `json:"versions"`
+	Advantages  []Number          `json:"advantages,omitempty"`
+	Values      []Number          `json:"values,omitempty"`
+	RefLogprobs []Number          `json:"ref_logprobs,omitempty"`
+	TurnList    []Turn            `json:"turn_list,omitempty"`
+	Images      int               `json:"images,omitempty"`
+	Meta        map[string]string `json:"meta,omitempty"`
+
+	Mates  []Row `json:"group_rollouts"`  // of its group, itself among them, the oldest first
+	Others Page  `json:"prompt_rollouts"` // other groups' of its prompt, the newest version first
+}
+
+// Turn is rollout.Turn.
+type Turn struct {
+	Start  int32  `json:"start"`
+	End    int32  `json:"end"`
+	Reward Number `json:"reward"`
+	Done   bool   `json:"done"`
+}
+
+// Number is a number as JSON: null for NaN and what is infinite.
+type Number float32
+
+// MarshalJSON writes the shortest decimal that reads back as the same number, or null.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
+		return []byte("null"), nil
+	}
+	return strconv.AppendFloat(nil, float64(n), 'g', -1, 32), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (n *Number) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*n = Number(math.NaN())
+		return nil
+	}
+	v, err := strconv.ParseFloat(string(text), 32)
+	*n = Number(v)
+	return err
+}
+
+// Bounds of what is shown beside a rollout, and of the texts in rows.
+const (
+	preview     = 300  // bytes of a row's text and prompt
+	matePreview = 1000 // of one beside its group
+	mostMates   = 64
+	mostOthers  = 100
+
+	worstJSON   = 6 // bytes of JSON for a byte: \u0000
+	rowNumbers  = 512
+	mateBytes   = worstJSON*2*matePreview + rowNumbers
+	besideBytes = mostMates*mateBytes + mostOthers*RowBytes
+)
+
+// RowBytes is the most that a row takes as JSON.
+const RowBytes = worstJSON*2*preview + rowNumbers
+
+// Bytes returns the most that a rollout takes as JSON, with what is shown beside it.
+func Bytes(r *rollout.Rollout) int64 { return worstJSON*r.Bytes() + besideBytes }
+
+// Table is the source of a table in this process.
+type Table struct{ *replay.Table }
+
+// Rollouts implements [Source].
+func (t Table) Rollouts(ctx context.Context, q replay.Query) (Page, error) {
+	matched, held, err := t.Inspect().Find(ctx, q)
+	return Page{Version: t.Version(), Matched: matched, Rows: rows(held, preview)}, err
+}
+
+// Rollout implements [Source].
+func (t Table) Rollout(ctx context.Context, id rollout.ID) (Rollout, error) {
+	h, ok := t.Inspect().Get(id)
+	if !ok {
+		return Rollout{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
+	}
+	return t.Show(ctx, h)
+}
+
+// Show returns all that is known of a rollout that the table holds.
+func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
+	x := h.Rollout
+	shown := Rollout{
+		Row: rowOf(h, math.MaxInt), TableVersion: t.Version(), Shard: h.Shard,
+		GroupMean: Number(h.Mean), GroupStd: Number(h.Std), LastUse: h.LastUse, Base: Number(h.Base),
+		AtMax: h.AtMax, Fresh: h.Fresh, Pinned: h.Pinned,
+		Temperature: Number(x.Temperature), TopP: Number(x.TopP), TokenIDs: x.Tokens, Versions: x.Versions,
+		Mask: make([]int8, len(x.Mask)), Logprobs: numbers(x.Logprobs), Advantages: numbers(x.Advantages),
+		Values: numbers(x.Values), RefLogprobs: numbers(x.RefLogprobs), Images: len(x.Images), Meta: x.Meta,
+	}
+	for i, m := range x.Mask {
+		shown.Mask[i] = int8(m)
+	}
+	for _, turn := range x.Turns {
+		shown.TurnList = append(shown.TurnList, Turn{turn.Start, turn.End, Number(turn.Reward), turn.Done})
+	}
+	_, mates, err := t.Inspect().Find(ctx, replay.Query{Group: h.Group, Limit: mostMates})
+	if err != nil {
+		return Rollout{}, err
+	}
+	slices.SortFunc(mates, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
+	shown.Mates = rows(mates, matePreview)
+	shown.Others, err = t.Rollouts(ctx, replay.Query{Prompt: x.PromptID, Order: "version", Limit: mostOthers})
+	shown.Others.Rows = slices.DeleteFunc(shown.Others.Rows, func(r Row) bool { return r.Group == h.Group })
+	shown.Others.Matched -= len(mates)
+	return shown, err
+}
+
+func rows(held []replay.Held, most int) []Row {
+	list := make([]Row, len(held))
+	for i, h := range held {
+		list[i] = rowOf(h, most)
+	}
+	return list
+}
+
+// rowOf returns a rollout's row, with at most so many bytes of its texts.
+func rowOf(h replay.Held, most int) Row {
+	r, length, sum := h.Rollout, 0, 0.0
+	for i, m := range r.Mask {
+		if m == 1 {
+			length++
+			sum += float64(r.Logprobs[i])
+		}
+	}
+	return Row{
+		ID: h.ID, Group: h.Group, PromptID: clip(r.PromptID, most), Reward: Number(r.Reward),
+		Advantage: Number(h.Advantage), Version: r.Version(), Age: h.Age, Uses: h.Uses, OnLease: h.Leased,
+		Length: length, Tokens: len(r.Tokens), Turns: len(r.Turns), MeanLogprob: Number(sum / float64(length)),
+		Truncated: r.Truncated, Probability: Number(h.Probability), Text: clip(r.Text, most),
+		Cut: len(r.Text) > most || len(r.PromptID) > most,
+	}
+}
+
+// clip returns the beginning of a text, in whole runes.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}
+
+func numbers(list []float32) []Number {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]Number, len(list))
+	for i, x := range list {
+		out[i] = Number(x)
+	}
+	return out
+}

@@ -1,0 +1,240 @@
+package browse_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/internal/browsertest"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/browse"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+var shots = flag.String("shots", "", "folder for screenshots of the page")
+
+const (
+	hostile = "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>\x1b[31mred\x1b[0m\r\n" +
+		"\u202etxet desrever\u202c \u05e9\u05dc\u05d5\u05dd\u200b\x00 end"
+	tooLong = 1 << 20 // of a line
+)
+
+// filled has 50 groups of 6 rollouts of 20 prompts, and a hostile group at the end: ids 301 to 303.
+func filled(t *testing.T) *replay.Table {
+	t.Helper()
+	table, err := replay.New(replay.Options{Capacity: 512, Sampler: replay.Prioritized})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rollout.Stream(1, "browse", 0)
+	add := func(group int, prompt string, texts ...string) {
+		g, v := rollout.Group{}, rollout.Version(group/5)
+		if err := table.Advance(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		for k, text := range texts {
+			c := rollout.Completion{Version: v, Reward: float32(random.IntN(2))}
+			for range 40 {
+				c.Tokens = append(c.Tokens, int32(random.IntN(30_000)))
+				c.Logprobs = append(c.Logprobs, -float32(random.ExpFloat64()))
+			}
+			r := rollout.New(prompt, []int32{101, 102, 103, 104}, c)
+			if r.Text = text; k == 0 {
+				r.Turns = []rollout.Turn{{Start: 4, End: 20, Reward: 0.5}, {Start: 24, End: 44, Reward: 1, Done: true}}
+				for i := 20; i < 24; i++ { // what a tool answered
+					r.Mask[i], r.Logprobs[i], r.Versions[i] = 0, 0, rollout.NoVersion
+				}
+			}
+			g.Rollouts = append(g.Rollouts, r)
+		}
+		if _, err := table.Insert(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 50 {
+		texts := make([]string, 6)
+		for k := range texts {
+			texts[k] = fmt.Sprintf("We add %d and %d: the ones first, then the tens, and carry.\nThe answer is %d.", 10+i, 30+k,
+				40+i+k)
+		}
+		add(i, fmt.Sprintf("sums/train/%d", i%20), texts...)
+	}
+	add(50, "hostile\u202e\x1b[2J<b>", hostile, strings.Repeat("x", tooLong), "")
+	if _, err := table.Sample(t.Context(), rollout.Request{Size: 32}); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func serve(t *testing.T, table *replay.Table) (address string) {
+	t.Helper()
+	server := httptest.NewServer(browse.Handler(func(*http.Request) (browse.Source, error) {
+		return browse.Table{Table: table}, nil
+	}, nil))
+	t.Cleanup(server.Close)
+	return server.URL + "/rollouts?table=sums"
+}
+
+// until waits for a condition of the page, which changes by answers of the server.
+func until(p *browsertest.Page, condition string) {
+	p.Eval(`new Promise((done) => { const look = () => ` + condition + ` ? done() : requestAnimationFrame(look); look(); })`)
+}
+
+func TestTheListFiltersSortsAndPagesByItsAddress(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, filled(t))
+	ids := `[...document.querySelectorAll("#rows tbody th")].map((e) => e.textContent).join(" ")`
+	p.Size(1280, 900)
+	p.Go(address)
+	until(p, `document.querySelectorAll("#rows tbody tr").length === 100`)
+	if got := p.Text(ids); !strings.HasPrefix(got, "303 302 301 300 ") || !strings.HasSuffix(got, " 204") {
+		t.Errorf("the first page has rollouts %s, want 303 down to 204", got)
+	}
+	p.Eval(`document.querySelector("#after").click()`)
+	until(p, `document.querySelector("#rows tbody th").textContent === "203"`)
+	if at := p.Text("location.search"); at != "?table=sums&skip=100" {
+		t.Errorf("the second page is at %s", at)
+	}
+	fill := func(name, value string) {
+		p.Eval(fmt.Sprintf(`document.forms[0].elements[%q].value = %q; document.forms[0].requestSubmit()`, name, value))
+	}
+	fill("where", "age == 10 and reward >= 0")
+	until(p, `document.querySelector("#count").textContent.startsWith("30 rollouts found")`)
+	fill("text", "ANSWER is 42.")
+	until(p, `document.querySelector("#count").textContent.startsWith("3 rollouts found")`)
+	fill("where", "rewrd > 0")
+	until(p, `!document.querySelector("#wrong").hidden`)
+	if said := p.Text(`document.querySelector("#wrong").textContent`); !strings.Contains(said, "use reward") {
+		t.Errorf("a bad expression says %q, want the remedy", said)
+	}
+	if p.Text(`document.querySelector("[aria-invalid=true]").name`) != "where" {
+		t.Error("the wrong expression is not marked")
+	}
+	p.Eval(`history.back()`)
+	until(p, `document.querySelector("#wrong").hidden && document.querySelector("#rows tbody tr")`)
+
+	p.Go(address + "&order=-age")
+	until(p, `document.querySelectorAll("#rows tbody tr").length === 100`)
+	p.Eval(`[...document.querySelectorAll("thead button")].find((b) => b.textContent.startsWith("age")).click()`)
+	until(p, `document.querySelector("#rows tbody th").textContent === "30"`)
+	p.Eval(`document.activeElement.blur()`)
+	for _, key := range []string{"j", "j", "k", "Enter"} {
+		p.Key(key)
+	}
+	until(p, `document.querySelector("#one h2")?.textContent === "Rollout 29"`)
+	p.Key("j")
+	until(p, `document.querySelector("#one h2").textContent === "Rollout 28"`)
+	if n := p.Text(`document.querySelectorAll(".mate").length`); n != "6" {
+		t.Errorf("%s rollouts of its group, want 6", n)
+	}
+	p.Eval(`document.querySelector(".tokens").focus()`)
+	p.Key("ArrowRight")
+	if said := p.Text(`document.querySelector(".tools output").textContent`); !strings.HasPrefix(said, "token 0: id 101, not the policy's") {
+		t.Errorf("the first token says %q", said)
+	}
+	p.Key("Escape")
+	until(p, `!document.querySelector("#list").hidden`)
+	if at := p.Text("location.search"); strings.Contains(at, "id=") || !strings.Contains(at, "order=age") {
+		t.Errorf("back in the list the address is %s", at)
+	}
+	p.Key("/")
+	if p.Text(`document.activeElement.name`) != "text" {
+		t.Error("/ does not go to the text search")
+	}
+	for _, e := range p.Errors {
+		if !strings.Contains(e, "400") { // of the bad expression, which a browser tells its console
+			t.Errorf("the page says %.400s", e)
+		}
+	}
+}
+
+func TestHostileTextIsShownHarmlessly(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, filled(t))
+	p.Size(390, 800)
+	for _, at := range []string{address, address + "&id=301", address + "&id=302"} {
+		p.Go(at)
+		until(p, `document.querySelector("#rows tbody tr, #one .facts")`)
+		shown := p.Text(`document.body.textContent`)
+		if strings.ContainsAny(shown, "\x1b\x00\u202e\u202c\u200b") {
+			t.Errorf("%s: what cannot be seen is part of the page", at)
+		}
+		for _, want := range []string{"<script>window.hurt = 1</script>", "<img src=x", "␛[31mred", "U+202E", "U+200B", "␀"} {
+			if at != address+"&id=302" && !strings.Contains(shown, want) {
+				t.Errorf("%s: the page has no %q", at, want)
+			}
+		}
+		if p.Eval(`window.hurt === undefined && !document.querySelector("main script, main img, main b")`) != true {
+			t.Errorf("%s: a text became part of the page", at)
+		}
+		if wide := p.Text(`document.documentElement.scrollWidth`); wide != "390" {
+			t.Errorf("%s: the page is %s px wide in 390 px", at, wide)
+		}
+	}
+	length := `document.querySelectorAll("#one .box .said")[1].textContent.length` // the first is the prompt's
+	if n := p.Eval(length).(float64); n > 5000 {
+		t.Errorf("%g characters of a line of 1 MB are shown at first", n)
+	}
+	for range 3 {
+		p.Eval(`document.querySelector("#one .box .more").click()`)
+	}
+	if n := p.Eval(length); n != float64(tooLong) {
+		t.Errorf("all of the line is %v characters, want %d", n, tooLong)
+	}
+	for _, e := range p.Errors {
+		t.Errorf("the page says %.400s", e)
+	}
+}
+
+// The screenshots are kept in the folder of -shots, if given.
+func TestThePageFitsEveryWidth(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, filled(t))
+	for name, at := range map[string]string{"list": "&where=reward+%3E+0+%26%26+uses+%3E+0&order=advantage", "one": "&id=121"} {
+		for _, width := range []int{320, 390, 800, 1280} {
+			p.Size(width, 900)
+			for _, scheme := range []string{"light", "dark"} {
+				p.Media("screen", scheme)
+				p.Go(address + at)
+				until(p, `document.querySelector("#rows tbody tr, #one .facts")`)
+				if *shots != "" && width > 320 {
+					p.Shot(filepath.Join(*shots, fmt.Sprintf("rollouts-%s-%d-%s.png", name, width, scheme)))
+				}
+				if wide := p.Text(`document.documentElement.scrollWidth`); wide != fmt.Sprint(width) {
+					t.Errorf("%s: the page is %s px wide in %d px", name, wide, width)
+				}
+			}
+		}
+	}
+}
+
+var _ browse.Source = browse.Table{}
+
+func ExampleTable() {
+	table, err := replay.New(replay.Options{Capacity: 8})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	for reward := range 3 {
+		r := rollout.New("2+2", []int32{1}, rollout.Completion{Tokens: []int32{4}, Logprobs: []float32{-1}, Reward: float32(reward)})
+		if _, err := table.Insert(ctx, rollout.Group{Rollouts: []*rollout.Rollout{r}}); err != nil {
+			panic(err)
+		}
+	}
+	page, err := browse.Table{Table: table}.Rollouts(ctx, replay.Query{Where: "reward > 0", Order: "-reward", Limit: 10})
+	if err != nil {
+		panic(err)
+	}
+	for _, row := range page.Rows {
+		fmt.Println("rollout", row.ID, "of", row.PromptID, "has reward", row.Reward)
+	}
+	// Output:
+	// rollout 2 of 2+2 has reward 1
+	// rollout 3 of 2+2 has reward 2
+}

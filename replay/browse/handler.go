@@ -1,0 +1,115 @@
+package browse
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/reprise-rl/reprise/internal/figures"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/rollout"
+)
+
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed page.css
+	styleText string
+	//go:embed page.js
+	scriptText string
+)
+
+// policy is the content security policy of the page.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Handler serves the page at /rollouts and what it asks for below: find and one, and its script and style sheet. Source
+// returns the table that a request names, by a parameter of the address that the page hands on: table or run. Status is
+// the status code of an error of a source that is neither [ErrGone] nor rollout.ErrInvalid; nil: 500 for all.
+func Handler(source func(r *http.Request) (Source, error), status func(error) int) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /rollouts", text("text/html", pageText))
+	mux.HandleFunc("GET /rollouts/page.css", text("text/css", figures.Palette+styleText))
+	mux.HandleFunc("GET /rollouts/page.js", text("text/javascript", scriptText))
+	answer := func(ask func(Source, *http.Request) (any, error)) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			of, err := source(r)
+			var found any
+			if err == nil {
+				found, err = ask(of, r)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			switch {
+			case err == nil:
+			case errors.Is(err, rollout.ErrInvalid):
+				w.WriteHeader(http.StatusBadRequest)
+			case errors.Is(err, ErrGone):
+				w.WriteHeader(http.StatusNotFound)
+			case status != nil:
+				w.WriteHeader(status(err))
+			default:
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+			if err != nil {
+				found = map[string]string{"error": err.Error()}
+			}
+			_ = json.NewEncoder(w).Encode(found) // the reader may be gone
+		}
+	}
+	mux.HandleFunc("GET /rollouts/find", answer(find))
+	mux.HandleFunc("GET /rollouts/one", answer(one))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func text(kind, content string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind+"; charset=utf-8")
+		_, _ = io.WriteString(w, content)
+	}
+}
+
+func find(of Source, r *http.Request) (any, error) {
+	values := r.URL.Query()
+	q := replay.Query{Where: values.Get("where"), Order: values.Get("order"), Text: values.Get("text")}
+	var err error
+	if q.Skip, err = whole(values, "skip"); err != nil {
+		return nil, err
+	}
+	if q.Limit, err = whole(values, "limit"); err != nil {
+		return nil, err
+	}
+	return of.Rollouts(r.Context(), q)
+}
+
+func one(of Source, r *http.Request) (any, error) {
+	id, err := whole(r.URL.Query(), "id")
+	if err != nil {
+		return nil, err
+	}
+	return of.Rollout(r.Context(), rollout.ID(id))
+}
+
+// whole returns a parameter that is a whole number; 0 if it is not given.
+func whole(values url.Values, key string) (int, error) {
+	value := values.Get(key)
+	if value == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%s is %.40q: give a whole number, at least 0: %w", key, value, rollout.ErrInvalid)
+	}
+	return n, nil
+}

@@ -1,0 +1,383 @@
+// Asks for pages of rollouts and for single ones, and shows them. All state is in the address.
+(() => {
+  const find = (selector) => document.querySelector(selector);
+  const list = find("#list"), one = find("#one"), form = find("#query"), wrong = find("#wrong"), body = find("#rows tbody");
+  const size = 100;
+  let rows = [], at = 0, asked = 0; // what the list shows, the row that j and k move, and the number of the last request
+
+  // element returns an element with a class, an attribute of which may be a text, and children: texts are never HTML.
+  function element(tag, name, ...children) {
+    const e = document.createElement(tag);
+    if (name) e.className = name;
+    e.append(...children);
+    return e;
+  }
+
+  const none = "–";
+  const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+  const number = (x) => x == null ? none : Math.abs(x) > 0 && Math.abs(x) < 1e-4 ? x.toExponential(2) : digits.format(x).replace("-", "−");
+  const signed = (x) => x > 0 ? "+" + number(x) : number(x);
+  const whole = new Intl.NumberFormat("en");
+  const sign = (x) => x > 0 ? "good" : x < 0 ? "bad" : "still";
+
+  // What cannot be seen, or changes the order of what is around it, but for line breaks and tabs.
+  const unseen = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+/g;
+  const name = (c) => c < "\u0020" ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : c === "\u007f" ? "\u2421" :
+    "U+" + c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + " ";
+  const most = 200; // names of a run of such characters
+
+  // said returns an element with a text that a rollout has, cut at a number of characters with a button for more.
+  function said(text, cut = 4000, tag = "div", ended = true) {
+    const box = element(tag, "said");
+    const fill = () => {
+      const shown = text.slice(0, cut);
+      box.replaceChildren();
+      let from = 0;
+      for (const m of shown.matchAll(unseen)) {
+        const run = [...m[0]];
+        const names = run.slice(0, most).map(name).join("").trimEnd() + (run.length > most ? " and " + whole.format(run.length - most) + " more" : "");
+        box.append(shown.slice(from, m.index), element("span", "unseen", names));
+        from = m.index + m[0].length;
+      }
+      box.append(shown.slice(from));
+      if (text.length <= cut) {
+        if (!ended) box.append("…");
+        return;
+      }
+      box.append("…");
+      if (tag !== "div") return;
+      const more = element("button", "more", "Show " + (text.length <= 10 * cut ? "all " + whole.format(text.length) : whole.format(10 * cut) + " of " + whole.format(text.length)) + " characters");
+      more.type = "button";
+      more.onclick = () => { cut *= 10; fill(); };
+      box.append(document.createElement("br"), more);
+    };
+    fill();
+    return box;
+  }
+  const line = (text, ended) => element("span", "line", said(text, 300, "span", ended));
+
+  // The address: table or run says whose rollouts, the rest what is shown of them.
+  const state = () => Object.fromEntries(new URLSearchParams(location.search));
+  function address(changes) {
+    const p = new URLSearchParams(location.search);
+    for (const [key, value] of Object.entries(changes)) {
+      if (value === "" || value == null || value === 0) p.delete(key); else p.set(key, value);
+    }
+    return "?" + p;
+  }
+  function go(changes, replace = false) {
+    history[replace ? "replaceState" : "pushState"](null, "", address(changes));
+    show();
+  }
+  const link = (id, ...content) => {
+    const a = element("a", "", ...(content.length ? content : [String(id)]));
+    a.href = address({ id });
+    return a;
+  };
+
+  async function ask(what, extra) {
+    const p = new URLSearchParams(location.search);
+    for (const [key, value] of Object.entries(extra)) p.set(key, value);
+    const answer = await fetch("rollouts/" + what + "?" + p, { cache: "no-store" });
+    let found;
+    try { found = await answer.json(); } catch { throw new Error(answer.status + " " + answer.statusText); }
+    if (!answer.ok) throw new Error(found.error || answer.status);
+    return found;
+  }
+
+  // name, what the heading is called, what orders by it, class, cell
+  const cell = (name, content, how = "") => {
+    const td = element("td", how, content);
+    if (name) td.dataset.name = name;
+    return td;
+  };
+  const columns = [
+    ["id", "", "", (r) => element("th", "", link(r.id))],
+    ["prompt", null, "words", (r) => element("td", "words prompt", line(r.prompt_id, true))],
+    ["reward", "reward", "", (r) => cell("reward", signed(r.reward), sign(r.reward))],
+    ["advantage", "advantage", "", (r) => cell("adv.", signed(r.advantage), sign(r.advantage))],
+    ["age", "age", "", (r) => { const td = cell("age", whole.format(r.age)); td.title = "version " + r.version; return td; }],
+    ["uses", "uses", "", (r) => cell("uses", whole.format(r.uses))],
+    ["length", "length", "", (r) => cell("length", whole.format(r.length) + (r.truncated ? " cut" : ""))],
+    ["log-prob", "mean_logprob", "wide", (r) => cell("", number(r.mean_logprob), "wide")],
+    ["text", null, "words", (r) => element("td", "words", line(r.text, !r.cut))],
+  ];
+
+  function heading() {
+    const order = state().order || "", tr = element("tr");
+    for (const [name, by, how] of columns) {
+      const th = element("th", how + (by == null ? " still" : ""));
+      th.scope = "col";
+      if (by == null) {
+        th.append(name);
+      } else {
+        const b = element("button", "", name + (by && order === by ? " ↓" : by && order === "-" + by ? " ↑" : by === "" && !order ? " ↓" : ""));
+        b.type = "button";
+        if (by && (order === by || order === "-" + by) || by === "" && !order) th.setAttribute("aria-sort", order === "-" + by ? "ascending" : "descending");
+        b.onclick = () => go({ order: by && order === by ? "-" + by : by, skip: 0 });
+        th.append(b);
+      }
+      tr.append(th);
+    }
+    find("#rows thead").replaceChildren(tr);
+  }
+
+  function mark(to) {
+    at = Math.max(0, Math.min(to, rows.length - 1));
+    [...body.children].forEach((tr, i) => {
+      tr.classList.toggle("at", i === at);
+      tr.setAttribute("aria-selected", i === at);
+    });
+    body.children[at]?.scrollIntoView({ block: "nearest" });
+  }
+
+  async function showList() {
+    const now = ++asked, s = state(), skip = Number(s.skip) || 0;
+    for (const input of form.querySelectorAll("input")) {
+      if (document.activeElement !== input) input.value = s[input.name] || "";
+    }
+    heading();
+    let page;
+    try {
+      page = await ask("find", { limit: size });
+    } catch (e) {
+      if (now !== asked) return;
+      wrong.textContent = e.message;
+      wrong.hidden = false;
+      for (const input of form.querySelectorAll("input")) input.setAttribute("aria-invalid", e.message.startsWith(input.name + ":"));
+      find("#count").textContent = rows.length ? "These are from before." : "";
+      return;
+    }
+    if (now !== asked) return;
+    wrong.hidden = true;
+    for (const input of form.querySelectorAll("input")) input.removeAttribute("aria-invalid");
+    rows = page.rollouts;
+    body.replaceChildren(...rows.map((r, i) => {
+      const tr = element("tr", "", ...columns.map((c) => c[3](r)));
+      tr.onclick = (e) => { if (!e.target.closest("a") && !getSelection().toString()) { mark(i); go({ id: r.id }); } };
+      return tr;
+    }));
+    find("#count").textContent = whole.format(page.matched) + (page.matched === 1 ? " rollout" : " rollouts") +
+      (s.where || s.text ? " found" : "") + ", table at version " + whole.format(page.version);
+    find("#paging").hidden = page.matched <= size && !skip;
+    find("#place").textContent = rows.length ? whole.format(skip + 1) + "–" + whole.format(skip + rows.length) : "none here";
+    find("#before").disabled = !skip;
+    find("#after").disabled = skip + size >= page.matched;
+    mark(at);
+  }
+
+  // Colours of tokens: what is read, and how strong and which the colour is.
+  function shades(r) {
+    const all = {};
+    const scaled = (values) => { const most = values.reduce((m, v) => Math.max(m, Math.abs(v ?? 0)), 1e-9); return (i) => values[i] == null ? null : values[i] / most; };
+    all["log-prob"] = (i) => r.logprobs[i] == null ? null : Math.max(-1, r.logprobs[i] / 6);
+    all.advantage = scaled(r.advantages || r.mask.map((m) => m ? r.advantage : 0));
+    const made = r.versions.filter((v) => v >= 0), least = made.reduce((a, b) => Math.min(a, b), Infinity), span = made.reduce((a, b) => Math.max(a, b), 0) - least;
+    all.version = (i) => span ? (r.versions[i] - least) / span : 0;
+    if (r.values) all.value = scaled(r.values);
+    if (r.ref_logprobs) all["log-ratio to the reference"] = scaled(r.logprobs.map((p, i) => p == null ? null : p - r.ref_logprobs[i]));
+    return all;
+  }
+
+  function tokens(r) {
+    const all = shades(r), box = element("div", "box tokens"), tools = element("div", "tools"), about = element("output");
+    const choice = element("select"), count = r.token_ids.length, starts = new Map((r.turn_list || []).map((t, i) => [t.start, i]));
+    for (const key of Object.keys(all)) choice.append(new Option(key, key));
+    choice.value = all[state().colour] ? state().colour : "log-prob";
+    tools.append(element("label", "", "Colour by ", choice), about);
+    box.tabIndex = 0;
+    let cells = [], marked = -1, shown = 2000;
+    const paint = () => cells.forEach((c, i) => {
+      const x = r.mask[i] ? all[choice.value](i) : null;
+      c.className = r.mask[i] ? x < 0 ? "low" : "high" : "given";
+      c.style.setProperty("--heat", Math.round(70 * Math.abs(x ?? 0)) + "%");
+    });
+    const fill = () => {
+      box.replaceChildren();
+      cells = [];
+      for (let i = 0; i < Math.min(count, shown); i++) {
+        const turn = starts.get(i);
+        if (turn != null) {
+          const t = r.turn_list[turn];
+          box.append(element("span", "turn", "Turn " + (turn + 1) + ", reward " + signed(t.reward) + (t.done ? ", ends the episode" : "")));
+        }
+        const c = element("span", "", String(r.token_ids[i]));
+        c.dataset.i = i;
+        cells.push(c);
+        box.append(c, " ");
+      }
+      if (count > shown) {
+        const more = element("button", "more", "Show " + (count <= 10 * shown ? "all " + whole.format(count) : whole.format(10 * shown) + " of " + whole.format(count)) + " tokens");
+        more.type = "button";
+        more.onclick = () => { shown *= 10; fill(); };
+        box.append(element("br"), more);
+      }
+      paint();
+    };
+    const tell = (i) => {
+      if (!(i >= 0 && i < cells.length)) return;
+      cells[marked]?.classList.remove("mark");
+      cells[marked = i].classList.add("mark");
+      const parts = ["token " + i + ": id " + r.token_ids[i]];
+      if (r.mask[i]) {
+        const p = r.logprobs[i];
+        parts.push("log-prob " + number(p) + (p == null ? "" : " (p " + number(Math.exp(p)) + ")"), "version " + r.versions[i]);
+        if (r.advantages) parts.push("advantage " + signed(r.advantages[i]));
+        if (r.values) parts.push("value " + number(r.values[i]));
+        if (r.ref_logprobs) parts.push("reference log-prob " + number(r.ref_logprobs[i]));
+      } else {
+        parts.push("not the policy's: prompt, tool or environment");
+      }
+      about.textContent = parts.join(", ");
+    };
+    box.onmouseover = (e) => tell(Number(e.target.dataset?.i ?? -1));
+    box.onkeydown = (e) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+      if (step) { tell(marked < 0 ? 0 : marked + step); e.preventDefault(); }
+    };
+    choice.onchange = () => { history.replaceState(null, "", address({ colour: choice.value })); paint(); };
+    fill();
+    return [tools, box];
+  }
+
+  function facts(r) {
+    const list = element("dl", "facts");
+    const add = (name, value, how) => list.append(element("div", "", element("dt", "", name), element("dd", how, value)));
+    add("reward", signed(r.reward), sign(r.reward));
+    add("advantage", signed(r.advantage), sign(r.advantage));
+    add("group's rewards", number(r.group_mean) + " ± " + number(r.group_std));
+    add("version, age", whole.format(r.version) + ", " + whole.format(r.age));
+    add("uses", whole.format(r.uses) + (r.last_use >= 0 ? ", last at " + whole.format(r.last_use) : ""));
+    add("on lease", whole.format(r.on_lease));
+    add("chance of a draw", number(r.probability));
+    add("base of its priority", number(r.base) + (r.base != null && r.at_max ? ", the largest so far" : ""));
+    add("handed out as fresh", r.fresh ? "not yet" : "yes");
+    add("pinned", r.pinned ? "yes" : "no");
+    add("length, all tokens", whole.format(r.length) + ", " + whole.format(r.tokens) + (r.truncated ? ", cut" : ""));
+    add("mean log-prob", number(r.mean_logprob));
+    add("temperature, top-p", number(r.temperature) + ", " + number(r.top_p));
+    if (r.turns) add("turns", whole.format(r.turns));
+    if (r.images) add("images", whole.format(r.images));
+    for (const [key, value] of Object.entries(r.meta || {})) {
+      list.append(element("div", "", element("dt", "", said(key, 100, "span")), element("dd", "", said(value, 300, "span"))));
+    }
+    return list;
+  }
+
+  const titled = (text, ...content) => [element("h2", "", text), ...content];
+
+  function beside(r) {
+    const mates = r.group_rollouts.map((m) => element("div", m.id === r.id ? "mate self" : "mate",
+      element("h3", "", m.id === r.id ? element("span", "", m.id + ", this one") : link(m.id), element("span", sign(m.reward), "reward " + signed(m.reward)),
+        element("span", sign(m.advantage), "advantage " + signed(m.advantage)), element("span", "still", whole.format(m.length) + " tokens")),
+      m.text ? said(m.text, 2000, "div", !m.cut) : element("p", "note", "no text")));
+    return titled("Its group", element("div", "mates", ...mates));
+  }
+
+  function others(r) {
+    const found = r.prompt_rollouts;
+    if (!found.rollouts.length) return titled("Other rollouts of its prompt", element("p", "note", "The table holds none of other groups."));
+    const table = element("table", "", element("thead", "", element("tr", "", ...["version", "id", "reward"].map((n) => element("th", "", n)), ...["advantage", "uses"].map((n) => element("th", "wide", n)), element("th", "words", "text"))),
+      element("tbody", "", ...found.rollouts.map((o) => {
+        const tr = element("tr", "", element("td", "", whole.format(o.version)), element("td", "", link(o.id)), element("td", sign(o.reward), signed(o.reward)),
+          element("td", "wide " + sign(o.advantage), signed(o.advantage)), element("td", "wide", whole.format(o.uses)), element("td", "words", line(o.text, !o.cut)));
+        tr.onclick = (e) => { if (!e.target.closest("a")) go({ id: o.id }); };
+        return tr;
+      })));
+    const more = found.matched > found.rollouts.length ? [element("p", "note", "The newest of " + whole.format(found.matched) + ".")] : [];
+    return titled("Other rollouts of its prompt, by version", element("div", "scroll", table), ...more);
+  }
+
+  function leave() { go({ id: "" }); }
+
+  async function showOne(id) {
+    const now = ++asked;
+    const back = element("button", "", "Back to the list"), before = element("button", "", "k: before"), after = element("button", "", "j: after");
+    for (const b of [back, before, after]) b.type = "button";
+    const place = rows.findIndex((r) => r.id === id);
+    back.onclick = leave;
+    before.onclick = () => step(-1);
+    after.onclick = () => step(1);
+    before.disabled = place < 1;
+    after.disabled = place < 0 || place === rows.length - 1;
+    const nav = element("nav", "", back, before, after);
+    let r;
+    try {
+      r = await ask("one", {});
+    } catch (e) {
+      if (now === asked) one.replaceChildren(nav, element("p", "alarm", e.message));
+      return;
+    }
+    if (now !== asked) return;
+    one.replaceChildren(nav, element("h2", "", "Rollout " + r.id), facts(r), ...titled("Prompt", element("div", "box", said(r.prompt_id))),
+      ...titled("Text", element("div", "box", r.text ? said(r.text) : "The client sent none: column text.")),
+      ...titled("Tokens", ...tokens(r)), ...beside(r), ...others(r));
+    scrollTo(0, 0);
+  }
+
+  // step opens the rollout after or before the open one in the list.
+  function step(by) {
+    const place = rows.findIndex((r) => r.id === Number(state().id));
+    if (place >= 0 && rows[place + by]) {
+      mark(place + by);
+      go({ id: rows[place + by].id }, true);
+    }
+  }
+
+  let listed = ""; // what the list was asked for
+  function show() {
+    const s = state(), id = Number(s.id) || 0, query = [s.where, s.order, s.text, s.skip].join("\u0000");
+    list.hidden = !!id;
+    one.hidden = !id;
+    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || s.run || "") + " · Reprise";
+    if (id) {
+      showOne(id);
+    } else if (listed !== query || !rows.length) {
+      if (listed !== query) at = 0;
+      listed = query;
+      showList();
+    } else {
+      asked++;
+      mark(at);
+    }
+  }
+
+  find("#of").replaceChildren(said(state().table || state().run || "", 200, "span"));
+  if (state().table) find("#back").href = "./?table=" + encodeURIComponent(state().table);
+  if (state().run) find("#back").textContent = "All runs";
+  form.onsubmit = (e) => {
+    e.preventDefault();
+    rows = []; // asks again, also for the same
+    go({ ...Object.fromEntries(new FormData(form)), skip: 0 });
+  };
+  find("#before").onclick = () => go({ skip: Math.max(0, (Number(state().skip) || 0) - size) });
+  find("#after").onclick = () => go({ skip: (Number(state().skip) || 0) + size });
+  addEventListener("popstate", show);
+  document.addEventListener("click", (e) => {
+    const a = e.target.closest("a[href^='?']");
+    if (a && !e.ctrlKey && !e.metaKey && !e.shiftKey && e.button === 0) {
+      e.preventDefault();
+      history.pushState(null, "", a.href);
+      show();
+    }
+  });
+  document.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    const typing = e.target.matches?.("input, select, textarea"), open = !one.hidden;
+    if (e.key === "Escape") {
+      if (typing) e.target.blur(); else if (open) leave();
+    } else if (typing) {
+      return;
+    } else if (e.key === "/") {
+      e.preventDefault();
+      if (open) leave();
+      form.elements.text.focus();
+    } else if (e.key === "j" || e.key === "k") {
+      const by = e.key === "j" ? 1 : -1;
+      if (open) step(by); else mark(at + by);
+    } else if (e.key === "Enter" && !open && rows[at] && !e.target.closest?.("a, button, summary")) {
+      go({ id: rows[at].id });
+    }
+  });
+  show();
+})();

@@ -1,0 +1,124 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/browse"
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+func TestRolloutsAreFoundAndShown(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 64}})
+	v.fill("a", group(3, 0), group(2, 0))
+	find := func(q replay.Query) (ids []rollout.ID, matched int) {
+		page := do[browse.Page](v, wire.Rollouts, wire.RolloutsRequest{Table: "a", Query: q})
+		for _, r := range page.Rows {
+			ids = append(ids, r.ID)
+		}
+		return ids, page.Matched
+	}
+	if ids, n := find(replay.Query{Where: "uses == 0", Skip: 1, Limit: 2}); n != 5 || !slices.Equal(ids, []rollout.ID{4, 3}) {
+		t.Errorf("found %d, on the page %v: want 5, 4 and 3", n, ids)
+	}
+	shown := do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 2})
+	if shown.ID != 2 || len(shown.Mates) != 3 || len(shown.TokenIDs) != shown.Tokens || len(shown.Logprobs) != shown.Tokens {
+		t.Errorf("rollout 2 is shown as %+v", shown)
+	}
+	for want, body := range map[string]any{
+		"where: ":       wire.RolloutsRequest{Table: "a", Query: replay.Query{Where: "reward"}},
+		"order: ":       wire.RolloutsRequest{Table: "a", Query: replay.Query{Order: "rewrd"}},
+		"limit is 1001": wire.RolloutsRequest{Table: "a", Query: replay.Query{Limit: 1001}},
+		"text: ":        wire.RolloutsRequest{Table: "a", Query: replay.Query{Text: strings.Repeat("x", 2000)}},
+	} {
+		_, err := try[browse.Page](v, wire.Rollouts, body)
+		checkRefusal(t, err, wire.Invalid, want)
+	}
+	_, err := try[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 99})
+	checkRefusal(t, err, wire.NotFound, "rollout 99", "has left")
+}
+
+// readers lets a caller read the table of its own name.
+type readers struct{}
+
+func (readers) Authorize(ctx context.Context, table string, write bool) error {
+	if caller, _ := ctx.Value(readers{}).(string); caller != table || write {
+		return wire.Errorf(wire.Denied, "not yours")
+	}
+	return nil
+}
+
+func TestOnlyThoseWhoMayReadATableSeeItsRollouts(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a"})
+	v.fill("a", group(3, 0))
+	v.service.options.Access = readers{}
+	for caller, want := range map[string]error{"a": nil, "b": wire.ErrDenied} {
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), readers{}, caller))
+		source := v.service.Rollouts("a")
+		if page, err := source.Rollouts(ctx, replay.Query{Limit: 9}); !errors.Is(err, want) || (err == nil) != (len(page.Rows) == 3) {
+			t.Errorf("%s sees %d rollouts, error %v", caller, len(page.Rows), err)
+		}
+		if shown, err := source.Rollout(ctx, 1); !errors.Is(err, want) || (err == nil) != (shown.ID == 1) {
+			t.Errorf("%s sees rollout %d, error %v", caller, shown.ID, err)
+		}
+		cancel()
+	}
+}
+
+// Memory for answers is charged before they are made, and free once they are read.
+func TestAttackAnswersAboutRolloutsAreBounded(t *testing.T) {
+	v := serve(t, Options{MaxMessageBytes: 2 << 20, MaxOutgoingBytes: 4 << 20})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 64}})
+	g := group(2, 0)
+	g.Rollouts[0].Text = strings.Repeat("\x00", 100_000)
+	g.Rollouts[1].Text = strings.Repeat("x", 1<<20)
+	v.fill("a", g)
+	shown := do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 1})
+	if shown.Text != g.Rollouts[0].Text {
+		t.Errorf("the text came back with %d bytes", len(shown.Text))
+	}
+	_, err := try[any](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 2})
+	checkRefusal(t, err, wire.TooLarge, "rollout 2", "reprise export --ids 2", "max_message_bytes")
+	page := do[browse.Page](v, wire.Rollouts, wire.RolloutsRequest{Table: "a", Query: replay.Query{Limit: 1000}})
+	for _, r := range page.Rows {
+		if len(r.Text) > 300 || !r.Cut {
+			t.Errorf("rollout %d: a row has %d bytes of text", r.ID, len(r.Text))
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	source := v.service.Rollouts("a")
+	if _, err := source.Rollouts(ctx, replay.Query{Limit: 100}); err != nil {
+		t.Fatal(err)
+	}
+	if held := v.service.outgoing.all.used.Load(); held < 100*browse.RowBytes {
+		t.Errorf("%d bytes are charged for 100 rows, want %d", held, 100*browse.RowBytes)
+	}
+	cancel()
+	tests.Until(t, "the memory is free", func() bool { return v.service.outgoing.all.used.Load() == 0 })
+}
+
+func TestNoRowTakesMoreThanIsCharged(t *testing.T) {
+	v := serve(t, Options{})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 64}})
+	g := group(1, 0)
+	g.Rollouts[0].Text, g.Rollouts[0].PromptID = strings.Repeat("\x01", 5000), strings.Repeat("\x02", 5000)
+	v.fill("a", g)
+	page := do[browse.Page](v, wire.Rollouts, wire.RolloutsRequest{Table: "a", Query: replay.Query{Limit: 1}})
+	text, err := encodeJSON(page.Rows)
+	if err != nil || len(text) > browse.RowBytes || len(text) < 6*600 {
+		t.Errorf("a row takes %d bytes, error %v: at most %d are charged", len(text), err, browse.RowBytes)
+	}
+	whole, err := encodeJSON(do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 1}))
+	if most := browse.Bytes(g.Rollouts[0]); err != nil || int64(len(whole)) > most {
+		t.Errorf("the rollout takes %d bytes, error %v: at most %d are charged", len(whole), fmt.Sprint(err), most)
+	}
+}
