@@ -151,9 +151,9 @@ func TestParkingIsRefusedWhereItCannotWork(t *testing.T) {
 		"over_provision: 1: want 0 with mode async, whose workers go on while trainers train, or mode sync": func(o *pipeline.Options) { o.Mode = pipeline.Async },
 		"over_provision: 1: want 0 with weight_sync group, or weight_sync token":                            func(o *pipeline.Options) { o.WeightSync = pipeline.ByGroup },
 		"over_provision: -1: want 0 (nothing is parked) to 100":                                             func(o *pipeline.Options) { o.OverProvision = -1 },
-		"over_provision: NaN: want 0":                   func(o *pipeline.Options) { o.OverProvision = math.NaN() },
-		"token_budget: 3: want a multiple of chunk (2)": func(o *pipeline.Options) { o.TokenBudget = 3 },
-		"token_budget: -2: want 0 (none) or more":       func(o *pipeline.Options) { o.TokenBudget = -2 },
+		"over_provision: NaN: want 0":                                                                       func(o *pipeline.Options) { o.OverProvision = math.NaN() },
+		"token_budget: 3: want a multiple of chunk (2)":                                                     func(o *pipeline.Options) { o.TokenBudget = 3 },
+		"token_budget: -2: want 0 (none) or more":                                                           func(o *pipeline.Options) { o.TokenBudget = -2 },
 		"token_budget: 4: want 0 with over_provision 0, or over_provision above 0": func(o *pipeline.Options) {
 			o.OverProvision, o.TokenBudget = 0, 4
 		},
