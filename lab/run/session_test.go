@@ -251,13 +251,6 @@ func interrupt(t *testing.T, c Config, dir string, at int) *results.Summary {
 	})
 }
 
-func crash(t *testing.T, c Config, dir string, at int) {
-	t.Helper()
-	die(t, dir, at, func(ctx context.Context, hooks Hooks) (*results.Summary, error) {
-		return Train(ctx, c, begin(t, c), dir, hooks)
-	})
-}
-
 // die ends what trains as kill -9 would: in the middle, without a word, with half a line in its log.
 func die(t *testing.T, dir string, at int, train func(context.Context, Hooks) (*results.Summary, error)) {
 	t.Helper()
