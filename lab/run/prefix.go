@@ -49,6 +49,12 @@ func (p Prefix) withDefaults() Prefix {
 	return p
 }
 
+// ShowsAnswers reports whether some rollouts are the task's own answers, or begin with them.
+func (g Generate) ShowsAnswers() bool {
+	p := g.Prefix.withDefaults()
+	return g.Experts > 0 || p.Share > 0 && p.Source == prefixOfExpert
+}
+
 // validatePrefix reports what is wrong with the section.
 func (c Config) validatePrefix() error {
 	p := c.Generate.Prefix.withDefaults()

@@ -73,7 +73,7 @@ func (x competition) study() Study {
 const (
 	methodBatch = 480 // of configs.Bare, for which the files of methods are written
 	methodDecay = 1   // weight decay, which the families without a buffer chose and configs.Bare has
-	methodHours = 22  // of one core: 12 to 28 s a run on addition, 32 to 50 on countdown
+	methodHours = 25  // of one core: 12 to 28 s a run on addition, 32 to 50 on countdown
 )
 
 // methodBatches are those of the first trials.
@@ -204,7 +204,7 @@ type contender struct {
 }
 
 // ranked reports whether it competes: it has no more information than its opponent.
-func (c contender) ranked() bool { return c.method && c.Config.Generate.Experts == 0 }
+func (c contender) ranked() bool { return c.method && !c.Config.Generate.ShowsAnswers() }
 
 // heat is the competition on one task.
 type heat struct {
@@ -402,7 +402,7 @@ func methodParts() []methodPart {
 		{"a correction of staleness", func(c run.Config) bool {
 			return len(c.Learner.Correction) > 0 || c.Learner.Proximal != "" || c.Learner.Objective == objective.CISPO
 		}},
-		{"experts", func(c run.Config) bool { return c.Generate.Experts > 0 }},
+		{"experts", func(c run.Config) bool { return c.Generate.ShowsAnswers() }},
 	}
 }
 
