@@ -486,6 +486,23 @@ func TestAttackAByteASecondIsTooSlow(t *testing.T) {
 	}
 }
 
+// A caller may leave as soon as it has its answer: the answer was written out all the same.
+func TestAMessageIsWrittenOutThoughItsReaderLeavesAtOnce(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	s := &sender{service: &Service{options: Options{SendTimeout: time.Minute}}, ctx: ctx}
+	err := s.writeOut(func(done func()) error {
+		done()
+		leave()
+		return nil
+	})
+	if err != nil {
+		t.Errorf("a message that was written out counts as one that was not: %v", err)
+	}
+	if err := s.writeOut(func(func()) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("one that was not: %v", err)
+	}
+}
+
 type nopConn struct{ net.Conn }
 
 func (nopConn) Close() error { return nil }

@@ -128,6 +128,11 @@ func (s *sender) writeOut(write func(done func()) error) error {
 	case <-s.ctx.Done():
 	case <-dog.fired:
 	}
+	select {
+	case <-written: // whoever has all of it may leave at once
+		return nil
+	default:
+	}
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
