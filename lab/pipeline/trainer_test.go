@@ -548,6 +548,7 @@ func TestRandomQueuesWithABoundOnStalenessNeverGetStuck(t *testing.T) {
 		o := &s.opts
 		o.Mode, o.PublishEvery, o.Workers = pipeline.Async, 1, 1+r.IntN(12)
 		o.Mix, o.FreshShare = 0, 0 // a queue gives each rollout once: there is nothing to replay
+		o.OverProvision, o.TokenBudget = 0, 0
 		// Rewards that come late, and groups that take long, make rollouts too old on arrival: those take their turn in
 		// the deal without filling their shard, and a queue's other shards may be full by then.
 		o.RewardLatency, o.GroupTiming = nil, nil

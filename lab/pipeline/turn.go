@@ -109,6 +109,9 @@ func (m *Machine) resumeJob(worker int) error {
 	a.start = m.now - float64(timing.Worker*(a.next-a.left))
 	a.end = a.start + timing.Worker
 	if a.earlier = len(a.weights); a.left == 0 {
+		if err := m.pool.await(a.work); err != nil { // a resumed run may still be decoding the chunks before
+			return fmt.Errorf("generate parked job %d: %w", a.job.Number, err)
+		}
 		m.decodeChunk(a)
 		return nil
 	}
