@@ -90,7 +90,7 @@ test: build ## run all tests, with the race detector where state is shared
 test-go: build ## run all of Go's tests
 	MAKEFLAGS= REPRISE=$(CURDIR)/bin/reprise $(TESTS) $(SLOW) $(PKGS) # REPRISE: the program that benchmarks' tests run
 
-test-race: ## run the short tests of what shares state under the race detector; skipped without a C compiler
+test-race: build ## run the short tests of what shares state under the race detector; skipped without a C compiler
 	@if command -v $$($(GO) env CC) >/dev/null; then \
 		echo "$(GO) test $(RACE) -short $(SHARED)"; \
 		$(TESTS) $(RACE) -short $(SHARED); \
