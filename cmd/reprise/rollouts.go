@@ -61,7 +61,7 @@ func (c *rolloutsCommand) open(ctx context.Context, source string, use func(brow
 		info, err := os.Stat(source)
 		switch {
 		case err != nil:
-			return err
+			return fmt.Errorf("%w: want grpc://host:port/table, the folder of a run, or the file of a journal", err)
 		case !info.IsDir():
 			return transfer.WithJournal(ctx, source, func(t *client.Table) error { return use(t) })
 		}

@@ -47,6 +47,13 @@ func TestRolloutsListsAndShowsTheTableOfARun(t *testing.T) {
 	}
 }
 
+func TestRolloutsOfNoSourceSayWhatOneIs(t *testing.T) {
+	out := call(t, "", "rollouts", filepath.Join(t.TempDir(), "nope"))
+	if out.code != 1 || !strings.Contains(out.stderr, "want grpc://host:port/table, the folder of a run") {
+		t.Errorf("%+v", out)
+	}
+}
+
 func TestRolloutsOfHostileTextsFitATerminal(t *testing.T) {
 	hostile := "a \x1b[2J\x9b1m\u202e\r\n\x07 \"b\" \\ " + strings.Repeat("long ", 100)
 	for _, text := range []string{quoted(hostile), cell(hostile, 20, true)} {

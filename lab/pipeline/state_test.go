@@ -47,9 +47,18 @@ func (s save) load(t *testing.T) pipeline.State {
 	return state
 }
 
-// interrupted runs the setup with an interruption after each of the given updates.
+// interrupted runs the setup with an interruption after each of the given updates, and what is computed beside the
+// machine ends in random order.
 func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 	t.Helper()
+	r := newReleaser(s.seed)
+	defer r.close()
+	s.opts.Concurrency = 4
+	parts := func(b *naive, learner *sim.Learner, c *prompts.Chooser) pipeline.Parts {
+		p := s.parts(b, learner, c)
+		p.Generator = delayedGenerator{p.Generator, r}
+		return p
+	}
 	out := outcome{buffer: s.buffer(), chooser: s.chooser(t)}
 	var at save
 	hooks := out.hooks()
@@ -62,7 +71,7 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 		}
 		return nil
 	}
-	m, err := pipeline.New(s.opts, s.parts(out.buffer, &sim.Learner{}, out.chooser), hooks)
+	m, err := pipeline.New(s.opts, parts(out.buffer, &sim.Learner{}, out.chooser), hooks)
 	for {
 		if err != nil {
 			t.Fatalf("seed %d: %v", s.seed, err)
@@ -80,7 +89,7 @@ func (s setup) interrupted(t *testing.T, kills ...int) outcome {
 				t.Fatalf("seed %d: %v", s.seed, err)
 			}
 		}
-		m, err = pipeline.Resume(s.opts, s.parts(out.buffer, &sim.Learner{Version: at.version}, out.chooser), hooks,
+		m, err = pipeline.Resume(s.opts, parts(out.buffer, &sim.Learner{Version: at.version}, out.chooser), hooks,
 			at.load(t), at.weights)
 	}
 	if out.state, _, err = m.Snapshot(); err != nil {
