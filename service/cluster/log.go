@@ -40,7 +40,9 @@ const (
 )
 
 // tableLog is the log of a table in a stream, for one ownership: once another node has begun to write, nothing more
-// gets in, because every message says which sequence number the one before has.
+// gets in, because every message says which sequence number the one before has. One exception does no harm: where the
+// first of several messages that are under way got lost, the other node's message may stand at its place, so that the
+// next fits behind it. Its writer is not told that it got in ([tableLog.written]), and nobody reads it.
 type tableLog struct {
 	js     jetstream.JetStream
 	stream jetstream.Stream
@@ -131,7 +133,7 @@ func (l *tableLog) Append(messages [][]byte, _ bool) (uint64, error) {
 			deadline = time.Now().Add(appendTimeout)
 			continue
 		}
-		in, asking := l.written(base)
+		in, asking := l.written(base, done)
 		switch {
 		case asking == nil && in > done: // an acknowledgement was lost, or late
 			l.slow.took(time.Since(began), sizeOf(messages[done:]))
@@ -188,8 +190,9 @@ func (l *tableLog) publish(messages [][]byte, after uint64) (done int, err error
 	return done, nil
 }
 
-// written asks the stream how many messages it has after a sequence number, all of them by this writer.
-func (l *tableLog) written(after uint64) (int, error) {
+// written asks the stream how many messages it has after a sequence number, all of them by this writer, as the first
+// ones are known to be.
+func (l *tableLog) written(after uint64, known int) (int, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
 	defer cancel()
 	info, err := l.stream.Info(ctx)
@@ -200,18 +203,21 @@ func (l *tableLog) written(after uint64) (int, error) {
 	if last <= after {
 		return 0, nil
 	}
-	m, err := l.stream.GetMsg(ctx, last)
-	if err != nil {
-		return 0, err
-	}
-	if m.Header.Get(writerHeader) != l.writer {
-		return 0, errLost
+	for at := after + uint64(known) + 1; at <= last; at++ { // publishWindow at most, unless another has written
+		m, err := l.stream.GetMsg(ctx, at)
+		if err != nil {
+			return 0, err
+		}
+		if m.Header.Get(writerHeader) != l.writer {
+			return 0, errLost
+		}
 	}
 	return int(last - after), nil
 }
 
 // Read implements [journal.Log]. It reads the copy of a node other than avoid; source is whose it was. JetStream leaves
-// out messages that it finds damaged: they are missed here.
+// out messages that it finds damaged: they are missed here. What an owner wrote after the next had taken the log is left
+// out: it never counted.
 func (l *tableLog) Read(yield func([]journal.Message) error) error {
 	info, err := l.stream.Info(l.ctx)
 	if err == nil {
@@ -252,6 +258,7 @@ func (l *tableLog) readCopy(ctx context.Context, wanted func(node string) bool,
 	defer silence.Stop()
 	var batch []journal.Message
 	bytes, last := 0, uint64(0) // of batch; position
+	owner := ""                 // whose empty message came last: the writer of what counts
 	for n := uint64(1); ; n++ {
 		m, err := messages.Next()
 		if errors.Is(err, jetstream.ErrMsgIteratorClosed) && ctx.Err() == nil {
@@ -276,7 +283,11 @@ func (l *tableLog) readCopy(ctx context.Context, wanted func(node string) bool,
 		if err != nil {
 			return l.damaged("has message %d, where %w", last, err)
 		}
-		if len(data) > 0 {
+		writer := m.Headers().Get(writerHeader)
+		if len(data) == 0 || owner == "" { // the log may be trimmed
+			owner = writer
+		}
+		if len(data) > 0 && writer == owner {
 			batch, bytes = append(batch, journal.Message{Position: last, Data: data}), bytes+len(data)
 		}
 		if bytes >= readBytes || last >= l.last {

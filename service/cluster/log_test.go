@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -122,6 +123,50 @@ func TestAttackAFlippedByteOfAStreamIsNotRead(t *testing.T) {
 				t.Errorf("read %d messages, %v", n, err)
 			}
 		})
+	}
+}
+
+// A message of an owner before may get in behind the empty message of the next, in the place of the one that was to
+// follow its lost neighbour. It does not count: its writer learns that the log is another's, and nobody reads it.
+func TestAMessageThatSlipsInBehindTheNextOwnersDoesNotCount(t *testing.T) {
+	tests.Long(t)
+	err := withLog(t, t.TempDir(), func(old *tableLog) error {
+		if _, err := old.Append([][]byte{[]byte("first")}, true); err != nil {
+			return err
+		}
+		take := func(writer string) *tableLog {
+			l := &tableLog{js: old.js, name: old.name, writer: writer, ctx: old.ctx, log: old.log, first: new(atomic.Uint64),
+				lost: old.lost}
+			if err := takeLog(t.Context(), l, 0); err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		take("second") // its empty message stands where the first of the old owner's next two would
+		if n, err := old.publish([][]byte{[]byte("slipped in")}, old.last+1); n != 1 || err != nil {
+			t.Fatalf("the second of two messages did not get in: %d, %v", n, err)
+		}
+		if n, err := old.written(old.last, 0); !errors.Is(err, errLost) {
+			t.Errorf("%d messages are said to be written, %v: one is another's", n, err)
+		}
+		third := take("third")
+		if _, err := third.Append([][]byte{[]byte("second")}, true); err != nil {
+			return err
+		}
+		var read []string
+		err := third.Read(func(list []journal.Message) error {
+			for _, m := range list {
+				read = append(read, string(m.Data))
+			}
+			return nil
+		})
+		if !slices.Equal(read, []string{"first", "second"}) {
+			t.Errorf("the log has %q", read)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
