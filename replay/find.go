@@ -24,6 +24,7 @@ type Query struct {
 	Text   string `json:"text,omitempty"`   // in the text or the prompt's id, in upper or lower case
 	Prompt string `json:"prompt,omitempty"` // the prompt's id
 	Group  uint64 `json:"group,omitempty"`
+	Except uint64 `json:"except,omitempty"` // a group that is left out
 	Skip   int    `json:"skip,omitempty"`
 	Limit  int    `json:"limit,omitempty"` // at most MostFound
 }
@@ -52,7 +53,7 @@ func newSearch(q Query) (s search, err error) {
 // finds reports whether a rollout is looked for.
 func (s *search) finds(row *row) bool {
 	r := row.rollout
-	return (s.Group == 0 || row.item.Group == s.Group) && (s.Prompt == "" || r.PromptID == s.Prompt) &&
+	return (s.Group == 0 || row.item.Group == s.Group) && (s.Except == 0 || row.item.Group != s.Except) && (s.Prompt == "" || r.PromptID == s.Prompt) &&
 		(s.where == nil || s.where.Holds(row)) &&
 		(len(s.word) == 0 || s.isIn(r.Text) || s.isIn(r.PromptID))
 }
@@ -82,10 +83,14 @@ type found struct {
 	order float64
 }
 
-// Find returns how many rollouts meet a query, and those on its page. It does not disturb training: it copies a few
+// SkippedBytes is the most memory that [Inspection.Find] holds for each rollout that is skipped.
+const SkippedBytes = 64
+
+// Find returns how many rollouts meet a query, and those on its page. It hardly disturbs training: it copies a few
 // thousand slots at a time under their shard's lock and evaluates expressions outside, so a rollout that comes or
-// leaves meanwhile may be counted or not. It visits every rollout, and holds as much memory as the page and what is
-// before it take. Errors wrap [rollout.ErrInvalid], or are the context's.
+// leaves meanwhile may be counted or not. With sampler prioritized, the probabilities of those on the page take up to
+// O(N) under the lock. It visits every rollout, and holds as much memory as the page and what is before it take. Errors
+// wrap [rollout.ErrInvalid], or are the context's.
 func (v Inspection) Find(ctx context.Context, q Query) (matched int, page []Held, err error) {
 	s, err := newSearch(q)
 	if err != nil {

@@ -67,13 +67,18 @@ func (t *table) findRollouts(ctx context.Context, q replay.Query) (browse.Page, 
 	if err := checkID("text", q.Text); err != nil {
 		return browse.Page{}, err
 	}
-	if err := t.chargeAnswer(ctx, browse.RowBytes*int64(min(max(q.Limit, 0), replay.MostFound))); err != nil {
-		return browse.Page{}, err
-	}
 	if err := t.searching.Acquire(ctx, 1); err != nil {
 		return browse.Page{}, err
 	}
 	defer t.searching.Release(1)
+	present, err := t.rollouts.Len(ctx)
+	if err != nil {
+		return browse.Page{}, err
+	}
+	before := int64(min(max(q.Skip, 0), present)) * replay.SkippedBytes
+	if err := t.chargeAnswer(ctx, before+browse.RowBytes*int64(min(max(q.Limit, 0), replay.MostFound))); err != nil {
+		return browse.Page{}, err
+	}
 	return browse.Table{Table: t.rollouts}.Rollouts(ctx, q)
 }
 
@@ -89,13 +94,13 @@ func (t *table) showRollout(ctx context.Context, id rollout.ID) (browse.Rollout,
 			"max_message_bytes %d: export it instead (reprise export --ids %[1]d), or raise max_message_bytes", id, bytes,
 			most)
 	}
-	if err := t.chargeAnswer(ctx, bytes); err != nil {
-		return browse.Rollout{}, err
-	}
 	if err := t.searching.Acquire(ctx, 1); err != nil {
 		return browse.Rollout{}, err
 	}
 	defer t.searching.Release(1)
+	if err := t.chargeAnswer(ctx, bytes); err != nil {
+		return browse.Rollout{}, err
+	}
 	return browse.Table{Table: t.rollouts}.Show(ctx, h)
 }
 

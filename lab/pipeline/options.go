@@ -94,8 +94,8 @@ type Options struct {
 	// batches that filter_groups may generate to fill one, at least 1; a run that needs more fails [10]
 	MaxGenBatches int `yaml:"max_gen_batches"`
 
-	// Window is how far groups may enter the table out of the order in which they were begun: only those among so many from
-	// the oldest on that has not entered. 1 is strictly in order; at 0 they enter as they are finished. For mode async [0].
+	// Window is how many groups, in the order in which they were begun, may enter the table: the oldest that has not
+	// entered and those after it. At 1 they enter strictly in order, at 0 as they are finished. For mode async [0].
 	Window int `yaml:"window,omitempty"`
 
 	// Mix is K, the replay batches per fresh batch ([FP] alg. 1), >= 0. The first batch and every (1+K)-th after it ask

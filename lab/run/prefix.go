@@ -22,8 +22,8 @@ import (
 // without being learned from there: its tokens are masked, as those of the prompt.
 type Prefix struct {
 	Share float64 `yaml:"share"` // of the groups that may begin so, how many do, 0 to 1; 0: none [0]
-	// whose answer: expert, the task's own, or replay, the policy's latest right answer to the prompt, if there is one
-	// [expert]
+	// whose answer: expert, the task's own, or replay, the policy's latest right answer to the prompt that entered the
+	// table, if one did [expert]
 	Source string `yaml:"source"`
 	// most of the answer's tokens that a prefix has, as a share of them, above 0 and below 1. Each has at least one and is
 	// as long as its group draws; an answer too short for one leaves its group without [0.5]
@@ -66,6 +66,8 @@ func (c Config) validatePrefix() error {
 	}
 	found.Check(p.Source == prefixOfExpert || p.Source == prefixOfEarlier, "source", p.Source, "%s or %s", prefixOfExpert,
 		prefixOfEarlier)
+	found.Check(p.Source != prefixOfEarlier || c.Generate.Experts == 0, "source", p.Source,
+		"%s with generate.experts %d, whose rollouts are no answers of the policy", prefixOfExpert, c.Generate.Experts)
 	found.Check(p.Length > 0 && p.Length < 1, "length", p.Length, "a share of the answer's tokens, above 0 and below 1")
 	found.Check(p.Of == prefixOfAll || p.Of == prefixOfReplayed, "of", p.Of, "%s or %s", prefixOfAll, prefixOfReplayed)
 	found.Check(p.Of != prefixOfReplayed || c.Prompts.Fraction > 0, "of", p.Of,

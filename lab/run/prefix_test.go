@@ -132,14 +132,15 @@ func TestAGroupBeginsWithAPrefixOfAnEarlierAnswer(t *testing.T) {
 
 func TestPrefixesThatCannotBeAreRefusedByKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"generate.prefix.share=2":                           "generate.prefix.share: 2: want 0 (no group begins so) to 1",
-		"generate.prefix.length=0.5":                        "generate.prefix.share: 0: want more than 0 with source, length or of",
-		"generate.prefix={share: 1, length: 1}":             "generate.prefix.length: 1: want a share of the answer's tokens",
-		"generate.prefix={share: 1, source: old}":           "generate.prefix.source: old: want expert or replay",
-		"generate.prefix={share: 1, of: hard}":              "generate.prefix.of: hard: want all or replayed",
-		"generate.prefix={share: 1, of: replayed}":          "generate.prefix.of: replayed: want all with prompts.fraction 0",
-		"generate.prefix.share=1;task={name: sokoban}":      "generate.prefix.share: 1: want 0: rollouts of task sokoban are episodes",
-		"generate.prefix.share=1;task={name: cliffwalking}": "generate.prefix.share: 1: want 0: rollouts of task cliffwalking are episodes",
+		"generate.prefix.share=2":                                       "generate.prefix.share: 2: want 0 (no group begins so) to 1",
+		"generate.prefix.length=0.5":                                    "generate.prefix.share: 0: want more than 0 with source, length or of",
+		"generate.prefix={share: 1, length: 1}":                         "generate.prefix.length: 1: want a share of the answer's tokens",
+		"generate.prefix={share: 1, source: old}":                       "generate.prefix.source: old: want expert or replay",
+		"generate.prefix={share: 1, source: replay};generate.experts=1": "generate.prefix.source: replay: want expert with generate.experts 1",
+		"generate.prefix={share: 1, of: hard}":                          "generate.prefix.of: hard: want all or replayed",
+		"generate.prefix={share: 1, of: replayed}":                      "generate.prefix.of: replayed: want all with prompts.fraction 0",
+		"generate.prefix.share=1;task={name: sokoban}":                  "generate.prefix.share: 1: want 0: rollouts of task sokoban are episodes",
+		"generate.prefix.share=1;task={name: cliffwalking}":             "generate.prefix.share: 1: want 0: rollouts of task cliffwalking are episodes",
 	} {
 		if _, err := Load("", strings.Split(set, ";")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", set, err, want)

@@ -182,11 +182,15 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	if err != nil {
 		return Rollout{}, err
 	}
+	if !slices.ContainsFunc(mates, func(m replay.Held) bool { return m.ID == h.ID }) { // of a large group the newest
+		mates = append(mates[:min(len(mates), mostMates-1)], h)
+	}
 	slices.SortFunc(mates, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
 	shown.Mates = rows(mates, matePreview)
-	shown.Others, err = t.Rollouts(ctx, replay.Query{Prompt: x.PromptID, Order: "version", Limit: mostOthers})
-	shown.Others.Rows = slices.DeleteFunc(shown.Others.Rows, func(r Row) bool { return r.Group == h.Group })
-	shown.Others.Matched -= len(mates)
+	if x.PromptID != "" { // nobody knows which rollouts without one are of the same prompt
+		shown.Others, err = t.Rollouts(ctx, replay.Query{Prompt: x.PromptID, Except: h.Group, Order: "version",
+			Limit: mostOthers})
+	}
 	return shown, err
 }
 

@@ -21,9 +21,9 @@
   const sign = (x) => x > 0 ? "good" : x < 0 ? "bad" : "still";
 
   // What cannot be seen, or changes the order of what is around it, but for line breaks and tabs.
-  const unseen = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+/g;
+  const unseen = /(?:(?![\t\n])[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2028\u2029])+/gu;
   const name = (c) => c < "\u0020" ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : c === "\u007f" ? "\u2421" :
-    "U+" + c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + " ";
+    "U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + " ";
   const most = 200; // names of a run of such characters
 
   // said returns an element with a text that a rollout has, cut at a number of characters with a button for more.
@@ -131,7 +131,7 @@
     body.children[at]?.scrollIntoView({ block: "nearest" });
   }
 
-  async function showList() {
+  async function showList(query) {
     const now = ++asked, s = state(), skip = Number(s.skip) || 0;
     for (const input of form.querySelectorAll("input")) {
       if (document.activeElement !== input) input.value = s[input.name] || "";
@@ -152,6 +152,7 @@
     wrong.hidden = true;
     for (const input of form.querySelectorAll("input")) input.removeAttribute("aria-invalid");
     rows = page.rollouts;
+    listed = query;
     body.replaceChildren(...rows.map((r, i) => {
       const tr = element("tr", "", ...columns.map((c) => c[3](r)));
       tr.onclick = (e) => { if (!e.target.closest("a") && !getSelection().toString()) { mark(i); go({ id: r.id }); } };
@@ -324,7 +325,7 @@
     }
   }
 
-  let listed = ""; // what the list was asked for
+  let listed = ""; // what the rows were asked for
   function show() {
     const s = state(), id = Number(s.id) || 0, query = [s.where, s.order, s.text, s.skip].join("\u0000");
     list.hidden = !!id;
@@ -334,8 +335,7 @@
       showOne(id);
     } else if (listed !== query || !rows.length) {
       if (listed !== query) at = 0;
-      listed = query;
-      showList();
+      showList(query);
     } else {
       asked++;
       mark(at);
