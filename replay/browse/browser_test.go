@@ -75,7 +75,7 @@ func serve(t *testing.T, table *replay.Table) (address string) {
 	t.Helper()
 	server := httptest.NewServer(browse.Handler(func(*http.Request) (browse.Source, error) {
 		return browse.Table{Table: table}, nil
-	}, nil))
+	}, func(error) int { return http.StatusInternalServerError }))
 	t.Cleanup(server.Close)
 	return server.URL + "/rollouts?table=sums"
 }

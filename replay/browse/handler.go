@@ -29,8 +29,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Handler serves the page at /rollouts and what it asks for below: find and one, and its script and style sheet. Source
-// returns the table that a request names, by a parameter of the address that the page hands on: table or run. Status is
-// the status code of an error of a source that is neither [ErrGone] nor rollout.ErrInvalid; nil: 500 for all.
+// returns the table that a request names, by the parameter table of the address, which the page hands on. Status is the
+// status code of an error of a source that is neither [ErrGone] nor rollout.ErrInvalid.
 func Handler(source func(r *http.Request) (Source, error), status func(error) int) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /rollouts", text("text/html", pageText))
@@ -50,10 +50,8 @@ func Handler(source func(r *http.Request) (Source, error), status func(error) in
 				w.WriteHeader(http.StatusBadRequest)
 			case errors.Is(err, ErrGone):
 				w.WriteHeader(http.StatusNotFound)
-			case status != nil:
-				w.WriteHeader(status(err))
 			default:
-				w.WriteHeader(http.StatusInternalServerError)
+				w.WriteHeader(status(err))
 			}
 			if err != nil {
 				found = map[string]string{"error": err.Error()}

@@ -56,7 +56,7 @@
   }
   const line = (text, ended) => element("span", "line", said(text, 300, "span", ended));
 
-  // The address: table or run says whose rollouts, the rest what is shown of them.
+  // The address: table says whose rollouts, the rest what is shown of them.
   const state = () => Object.fromEntries(new URLSearchParams(location.search));
   function address(changes) {
     const p = new URLSearchParams(location.search);
@@ -330,7 +330,7 @@
     const s = state(), id = Number(s.id) || 0, query = [s.where, s.order, s.text, s.skip].join("\u0000");
     list.hidden = !!id;
     one.hidden = !id;
-    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || s.run || "") + " · Reprise";
+    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || "") + " · Reprise";
     if (id) {
       showOne(id);
     } else if (listed !== query || !rows.length) {
@@ -342,9 +342,8 @@
     }
   }
 
-  find("#of").replaceChildren(said(state().table || state().run || "", 200, "span"));
+  find("#of").replaceChildren(said(state().table || "", 200, "span"));
   if (state().table) find("#back").href = "./?table=" + encodeURIComponent(state().table);
-  if (state().run) find("#back").textContent = "All runs";
   form.onsubmit = (e) => {
     e.preventDefault();
     rows = []; // asks again, also for the same
