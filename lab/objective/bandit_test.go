@@ -209,6 +209,7 @@ func contenders(low, high float64) map[string]contender {
 func TestOnPolicyEveryObjectiveReachesTheBestArm(t *testing.T) {
 	all := contenders(0, 0)
 	all["asymre"] = contender{AsymRE{}, advantage.Group, 1}
+	all["raft"] = contender{RAFT{}, advantage.Group, 1}
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			if name != "grpo" && name != RLOO {

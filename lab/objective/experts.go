@@ -34,7 +34,7 @@ func TakesExperts(o Objective) bool {
 	switch o := o.(type) {
 	case GRPO:
 		return o.Experts.Term != ""
-	case AsymRE, TrajectoryBalance, SFT:
+	case AsymRE, RAFT, TrajectoryBalance, SFT:
 		return true
 	}
 	return false

@@ -118,6 +118,8 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 		// (0.75-0.25)(-1.6739764) = -0.8369882; (-0.25-0.25)(-4.1588831) = 2.0794415.
 		// -(-0.8369882 + 0.5*2.0794415)/2.
 		{"asymre shifted", AsymRE{Shift: &shift}, -0.1013663, 0},
+		// Row 0, whose reward is 1: ln(0.75*0.25) = -1.6739764. Row 1 has reward 0. 1.6739764/2.
+		{"raft", RAFT{}, 0.8369882, 0},
 		// log(pi/b) of the rows: ln 0.75 = -0.2876821 and 0. ((0.5*(-0.2876821) - 1)^2 + 0.5*(0 + 2)^2)/2.
 		{"oapl", OAPL{Beta: 0.5}, 1.6541862, 0},
 		// log(pi/pi_ref) of the rows: ln 2 = 0.6931472 and -2 ln 2. ((0.5*(0.5 + 0.6931472) - 1)^2 +
@@ -275,7 +277,7 @@ func TestMisuseIsAnErrorOfTheGraph(t *testing.T) {
 	for want, o := range map[string]Objective{
 		"objective grpo: clip_low: 2":            GRPO{ClipLow: 2},
 		"input Behaviour is nil: want shape":     GRPO{},
-		"input Reward has shape (Float32)[3]":    AsymRE{},
+		"input Reward has shape (Float32)[3]":    RAFT{},
 		"objective sft: input Reward has shape ": SFT{},
 		"objective rloo: input Behaviour is nil": GRPO{Method: RLOO},
 		"input Reference is nil":                 OffPolicyGRPO{KLCoef: 1},

@@ -47,6 +47,32 @@ func (o AsymRE) Loss(in Inputs) Output {
 	return s.output(loss, diagnostics{})
 }
 
+// RAFT is supervised learning on the policy's own right answers (Dong et al. 2023, and one round of STaR in the limit of
+// small steps): minus the mean over all rollouts of
+//
+//	max(r, 0) sum_t log pi(token t)
+//
+// Wrong answers, of reward 0 or less, teach nothing. There is no baseline: a prompt's right answers count alike however
+// many there are.
+type RAFT struct{}
+
+// Name returns "raft".
+func (RAFT) Name() string { return "raft" }
+
+// Needs implements Objective: nothing.
+func (RAFT) Needs() Needs { return Needs{} }
+
+// Validate implements Objective: there is nothing to refuse.
+func (RAFT) Validate() error { return nil }
+
+// Loss implements Objective. It reads Reward, and Behaviour for metrics.
+func (o RAFT) Loss(in Inputs) Output {
+	s := newShard(in, o, "Reward")
+	gain := MaxScalar(s.maskedRows(in.Reward), 0)
+	loss := Neg(s.meanOverRollouts(Mul(gain, ReduceSum(s.logp, 1))))
+	return s.output(loss, diagnostics{})
+}
+
 // SFT is cross-entropy: minus the mean of log pi over the tokens of demonstrations, at temperature 1.
 type SFT struct {
 	Normalisation Normalisation // PerSequence or PerToken; empty: PerSequence

@@ -67,7 +67,7 @@ type Inputs struct {
 	// [B] not 0 if the rollout has no log-probs: Behaviour is not read, and its ratios count as 1 in metrics; nil: all
 	// have. See [TakesExperts]
 	Expert    *Node
-	Reward    *Node // [B] AsymRE, TrajectoryBalance
+	Reward    *Node // [B] AsymRE, RAFT, TrajectoryBalance
 	GroupMean *Node // [B] V, the group's mean reward at insertion; AsymRE
 
 	// See Needs; nil if not needed. Only Values are differentiated through.
@@ -109,14 +109,15 @@ type Method struct {
 }
 
 // Methods returns every objective that learns from rewards, the default first. Its kinds of advantage are those of
-// package advantage. The losses of AsymRE and TrajectoryBalance read
-// rewards; their advantages serve priorities and metrics.
+// package advantage. The losses of AsymRE, RAFT and TrajectoryBalance read rewards; their advantages serve priorities and
+// metrics.
 func Methods() []Method {
 	anyKind := []string{"group", "no_std", "leave_one_out", "batch", "group_batch"}
 	return []Method{
 		{Name: GRPO{}.Name(), Advantages: anyKind},
 		{Name: OffPolicyGRPO{}.Name(), Advantages: anyKind},
 		{Name: AsymRE{}.Name(), Advantages: anyKind},
+		{Name: RAFT{}.Name(), Advantages: anyKind},
 		{Name: PPO{}.Name(), Advantages: []string{"gae"}, Critic: true},
 		{Name: ReinforcePP, Advantages: []string{"batch"}},
 		{Name: ReinforcePPBaseline, Advantages: []string{"group_batch"}},

@@ -230,13 +230,13 @@ func naive(o Objective, v values) (loss float64, clipped int) {
 }
 
 func TestMethodsAreFoundByName(t *testing.T) {
-	want := []string{"grpo", "grpo_off", "asymre", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo",
+	want := []string{"grpo", "grpo_off", "asymre", "raft", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "dr_grpo",
 		"cispo", "oapl", "trajectory_balance"}
 	if got := Names(); !slices.Equal(got, want) {
 		t.Errorf("names %q, want %q", got, want)
 	}
 	for name, advantage := range map[string]string{"grpo": "group", "grpo_off": "group", "asymre": "group",
-		"ppo": "gae", "reinforce++": "batch",
+		"raft": "group", "ppo": "gae", "reinforce++": "batch",
 		"reinforce++-baseline": "group_batch", "rloo": "leave_one_out", "dr_grpo": "no_std", "cispo": "group",
 		"oapl": "log_mean_exp", "trajectory_balance": "no_std"} {
 		m, ok := FindMethod(name)
@@ -254,7 +254,7 @@ func TestOnlyWhatIsReadIsNeeded(t *testing.T) {
 		o    Objective
 		want Needs
 	}{
-		{GRPO{}, Needs{}}, {SFT{}, Needs{}}, {AsymRE{}, Needs{}}, {GRPO{Method: RLOO}, Needs{}},
+		{GRPO{}, Needs{}}, {SFT{}, Needs{}}, {AsymRE{}, Needs{}}, {RAFT{}, Needs{}}, {GRPO{Method: RLOO}, Needs{}},
 		{OffPolicyGRPO{}, Needs{}},
 		{OffPolicyGRPO{KLCoef: 0.1}, Needs{Reference: true}}, {OffPolicyGRPO{RPrime: RPrimeExact}, Needs{Anchor: true}},
 		{OffPolicyGRPO{KLCoef: 0.1, KLAnchor: 0.5}, Needs{Reference: true, Anchor: true}},
@@ -272,7 +272,7 @@ func combinations() map[string]Objective {
 	zero := 0.0
 	all := map[string]Objective{
 		"asymre default": AsymRE{}, "asymre unshifted": AsymRE{Shift: &zero},
-		"oapl": OAPL{Beta: 0.5}, "trajectory_balance": TrajectoryBalance{Beta: 0.5},
+		"raft": RAFT{}, "oapl": OAPL{Beta: 0.5}, "trajectory_balance": TrajectoryBalance{Beta: 0.5},
 		"sft sequence": SFT{}, "sft token": SFT{Normalisation: PerToken},
 	}
 	for _, ratio := range []Ratio{TokenRatio, SequenceRatio} {

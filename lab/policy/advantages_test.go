@@ -400,6 +400,8 @@ func TestEveryMethodFindsTheBestAnswer(t *testing.T) {
 				o.Reference = Reference{Every: 10}
 			case "asymre":
 				o.Objective = objective.AsymRE{}
+			case "raft":
+				o.Objective = objective.RAFT{}
 			case "ppo":
 				o.Objective = objective.PPO{ValueCoef: 0.5}
 			case "oapl":

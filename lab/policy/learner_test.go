@@ -505,7 +505,7 @@ func TestEveryInvalidOptionIsReported(t *testing.T) {
 func TestEveryMethodTakesItsAdvantages(t *testing.T) {
 	for _, m := range objective.Methods() {
 		o := map[string]objective.Objective{"grpo": objective.GRPO{}, "grpo_off": objective.OffPolicyGRPO{},
-			"asymre": objective.AsymRE{}, "ppo": objective.PPO{}, "oapl": objective.OAPL{},
+			"asymre": objective.AsymRE{}, "raft": objective.RAFT{}, "ppo": objective.PPO{}, "oapl": objective.OAPL{},
 			"trajectory_balance": objective.TrajectoryBalance{}}[m.Name]
 		if o == nil {
 			o = objective.GRPO{Method: m.Name, ConstantLength: 4, Normalisation: objective.PerConstant}

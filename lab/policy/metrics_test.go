@@ -162,6 +162,8 @@ func lossOfLogits(o objective.Objective, d rollout.Draw, logits [][]float64, mea
 			sum -= min(r*a, min(max(r, 0.8), 1.2)*a)
 		case objective.AsymRE:
 			sum -= (float64(d.Rollout.Reward-d.GroupMean) + 0.1) * logprob
+		case objective.RAFT:
+			sum -= float64(max(d.Rollout.Reward, 0)) * logprob
 		default:
 			sum -= logprob
 		}
@@ -169,7 +171,8 @@ func lossOfLogits(o objective.Objective, d rollout.Draw, logits [][]float64, mea
 	if g, ok := o.(objective.GRPO); ok && g.Normalisation == objective.PerToken {
 		return sum / meanTokens
 	}
-	if _, ok := o.(objective.AsymRE); ok {
+	switch o.(type) {
+	case objective.AsymRE, objective.RAFT:
 		return sum
 	}
 	return sum / n
@@ -208,6 +211,7 @@ func TestGradientNormsAgreeWithFiniteDifferencesOfTheLogits(t *testing.T) {
 		"grpo, by token": {Objective: objective.GRPO{Normalisation: objective.PerToken}, MaskZeroVariance: true,
 			PassElements: 1},
 		"asymre": {Objective: objective.AsymRE{}},
+		"raft":   {Objective: objective.RAFT{}},
 		"sft":    {Objective: objective.SFT{}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -164,7 +164,7 @@ func (p Prompts) chooses() bool { return p.Fraction > 0 || p.Skip != "" }
 
 // Learner is how batches become updates. A key that the objective does not read stays at its default.
 type Learner struct {
-	// grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo, cispo, oapl or
+	// grpo, grpo_off, asymre, raft, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo, cispo, oapl or
 	// trajectory_balance
 	Objective string `yaml:"objective"`
 	// group, no_std, leave_one_out, log_mean_exp, batch, group_batch or gae [the objective's own]

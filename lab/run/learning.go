@@ -110,6 +110,8 @@ func (l Learner) objective() (objective.Objective, error) {
 		}, nil
 	case objective.AsymRE{}.Name():
 		return objective.AsymRE{Shift: &l.Shift}, nil
+	case objective.RAFT{}.Name():
+		return objective.RAFT{}, nil
 	case objective.OAPL{}.Name():
 		return objective.OAPL{Beta: l.Beta}, nil
 	case objective.TrajectoryBalance{}.Name():
@@ -217,8 +219,13 @@ func (l Learner) forwardPasses(updates int) int {
 
 // surrogate reports whether the objective has the clipped surrogate of grpo.
 func (l Learner) surrogate() bool {
-	return !slices.Contains([]string{objective.OffPolicyGRPO{}.Name(), objective.AsymRE{}.Name(),
+	return !slices.Contains([]string{objective.OffPolicyGRPO{}.Name(), objective.AsymRE{}.Name(), objective.RAFT{}.Name(),
 		objective.OAPL{}.Name(), objective.TrajectoryBalance{}.Name()}, l.Objective)
+}
+
+// learnsFromEqualRewards reports whether a group whose rewards are all equal teaches, whatever the advantages.
+func (l Learner) learnsFromEqualRewards() bool {
+	return slices.Contains([]string{objective.AsymRE{}.Name(), objective.RAFT{}.Name()}, l.Objective)
 }
 
 // orNothing spells a default that is the empty text.

@@ -20,6 +20,7 @@ func TestEachObjectiveHasItsOwnDefaultsWrittenOut(t *testing.T) {
 		"grpo":                 {Advantage: "group", Normalisation: "sequence"},
 		"grpo_off":             {Advantage: "group", Normalisation: "sequence"},
 		"asymre":               {Advantage: "group", Normalisation: "sequence"},
+		"raft":                 {Advantage: "group", Normalisation: "sequence"},
 		"ppo":                  {Advantage: "gae", Normalisation: "sequence"},
 		"reinforce++":          {Advantage: "batch", Normalisation: "sequence"},
 		"reinforce++-baseline": {Advantage: "group_batch", Normalisation: "sequence"},
@@ -61,7 +62,7 @@ func TestEachObjectiveHasItsOwnDefaultsWrittenOut(t *testing.T) {
 			t.Errorf("%s: the learner gets %s with advantage %s", name, first.Objective.Name(), first.Advantage)
 		}
 	}
-	if len(objective.Names()) != 11 {
+	if len(objective.Names()) != 12 {
 		t.Errorf("objectives are %v: the table above misses some", objective.Names())
 	}
 }
@@ -135,7 +136,7 @@ func TestEveryKeyOfTheLearnerReachesIt(t *testing.T) {
 
 func TestWhatContradictsTheObjectiveIsRefusedByItsKey(t *testing.T) {
 	for set, want := range map[string]string{
-		"learner.objective=sarsa":                       `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo, cispo, oapl, trajectory_balance`,
+		"learner.objective=sarsa":                       `learner.objective: "sarsa": want one of grpo, grpo_off, asymre, raft, ppo, reinforce++, reinforce++-baseline, rloo, dr_grpo, cispo, oapl, trajectory_balance`,
 		"learner.objective=ppo,learner.advantage=group": "learner.advantage: group: want gae",
 		"learner.advantage=gae": "learner.advantage: gae: want group " +
 			"or no_std or leave_one_out or batch or group_batch for objective grpo",

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/lab/objective"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/results"
@@ -287,7 +286,7 @@ func (c Config) check(problems *option.Problems) {
 	problems.AddNew(under("pipeline.reward_latency", c.Pipeline.RewardLatency.Validate()))
 	check(p.LengthSigma >= 0 && p.LengthSigma <= 4, "pipeline.length_sigma", p.LengthSigma, "0 (all alike) to 4")
 	c.checkTable(problems)
-	check(!p.FilterGroups || c.Learner.Objective != objective.AsymRE{}.Name(), "pipeline.filter_groups", p.FilterGroups,
+	check(!p.FilterGroups || !c.Learner.learnsFromEqualRewards(), "pipeline.filter_groups", p.FilterGroups,
 		"false with learner.objective %s, which learns from groups whose rewards are all equal too",
 		c.Learner.Objective)
 	problems.AddNew(c.validateLearner(), c.validateReplay(), c.validatePrompts(), c.Evaluate.validate(),

@@ -77,6 +77,7 @@ func TestFilledBatchesCostNothingMoreWhereEveryGroupHasSignal(t *testing.T) {
 func TestFillingIsRefusedWhereItMeansNothing(t *testing.T) {
 	for want, set := range map[string][]string{
 		"pipeline.filter_groups: true: want false with learner.objective asymre": {"learner.objective=asymre"},
+		"pipeline.filter_groups: true: want false with learner.objective raft":   {"learner.objective=raft"},
 		"pipeline.filter_groups: true: want false with advantage gae":            {"learner.objective=ppo"},
 		"pipeline.max_gen_batches: -2: want 1":                                   {"pipeline.max_gen_batches=-2"},
 	} {

@@ -131,7 +131,7 @@ func (x competition) entrants(t opponentTask, o Options) (list []entrant, left [
 	enter := func(f family, method bool) {
 		e := entrant{name: f.name, method: method}
 		f.name = t.name + ": " + f.name
-		e.contest = contest{t, f, o, contest.methodStages}
+		e.contest = contest{task: t, family: f, o: o, stages: contest.methodStages}
 		if err := t.config(o, f, methodBatch, t.rateOf(methodBatch)).Validate(); err != nil {
 			left = append(left, fmt.Sprintf("%s: %v", e.name, err))
 			return
@@ -149,8 +149,13 @@ func (x competition) entrants(t opponentTask, o Options) (list []entrant, left [
 
 // methodStages are those in which every entrant is tuned.
 func (c contest) methodStages() []stage {
-	stages := []stage{{"batch", always(c.batches(methodBatches()...)...)}, {"groups", halfAndTwiceTheGroup},
-		{"rate", always(timesRate(minRate, 0.7, 1.4, maxRate)...)}, {"beyond", beyondRates}, {"batch beyond", c.batchBeyond}}
+	return stagesThatRun([]stage{{"batch", always(c.batches(methodBatches()...)...)}, {"groups", halfAndTwiceTheGroup},
+		{"rate", always(timesRate(minRate, 0.7, 1.4, maxRate)...)}, {"beyond", beyondRates},
+		{"batch beyond", c.batchBeyond}})
+}
+
+// stagesThatRun leaves out of stages what would make a configuration invalid.
+func stagesThatRun(stages []stage) []stage {
 	for i, s := range stages {
 		stages[i].variants = func(chosen Arm, before []Pilot) []variant { return thatRun(s.variants(chosen, before)) }
 	}

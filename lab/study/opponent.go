@@ -270,17 +270,24 @@ type contest struct {
 	family family
 	o      Options
 	stages func(contest) []stage
+	after  int // stages of the contest whose choice it begins with; 0: it begins by itself
 }
 
 func (t opponentTask) contests(o Options) (list []contest) {
 	for _, f := range families() {
-		list = append(list, contest{t, f, o, contest.opponentStages})
+		list = append(list, contest{task: t, family: f, o: o, stages: contest.opponentStages})
 	}
 	return list
 }
 
 // pilots are the stages in which a family is tuned. Each begins with what the one before chose.
-func (c contest) pilots() []Pilot { return c.o.inStages(c.family.name, c.stages(c)) }
+func (c contest) pilots() []Pilot {
+	list := c.o.inStages(c.family.name, c.stages(c))
+	for i := range list {
+		list[i].stage += c.after
+	}
+	return list
+}
 
 func (c contest) opponentStages() []stage {
 	stages := []stage{{"batch", always(c.batches(opponentBatches()...)...)}}
@@ -537,9 +544,11 @@ func (t opponentTask) pilots(o Options) (list []Pilot) {
 // uneven is behind the names of arms whose rollouts have uneven lengths.
 const uneven = ", uneven lengths"
 
-// arms are what each family chose, with rollouts of even and of uneven lengths.
-func (t opponentTask) arms(o Options) (arms []Arm) {
-	for _, c := range t.contests(o) {
+func (t opponentTask) arms(o Options) []Arm { return armsOf(t.contests(o)) }
+
+// armsOf are what each family chose, with rollouts of even and of uneven lengths.
+func armsOf(contests []contest) (arms []Arm) {
+	for _, c := range contests {
 		even, _ := c.chosen()
 		long := even
 		long.Pipeline.LengthSigma = 1
@@ -586,30 +595,39 @@ func toLevelOf(other Runs, to func(accuracy float64) measure) measure {
 const opponentGoal = 0.5
 
 func (t opponentTask) judge(f *Found) (Judgement, error) {
+	return f.judgeContests(t.contests(f.Options), t.predicted(f))
+}
+
+// judgeContests compares the last family of a task, the recipe, with each of the others.
+func (f *Found) judgeContests(contests []contest, more ...results.Section) (Judgement, error) {
 	var arms, long []Runs
-	var chosen []string
-	for _, c := range t.contests(f.Options) {
+	var names, chosen []string
+	for _, c := range contests {
+		names = append(names, c.family.name)
 		arms, long = append(arms, f.Of(c.family.name)), append(long, f.Of(c.family.name+uneven))
 		chosen = append(chosen, c.told())
 	}
 	n := len(arms) - 1
-	recipe, plain, middle := arms[n], arms[n-1], t.levels[len(t.levels)/2]
+	recipe, t := arms[n], contests[n].task
+	middle := t.levels[len(t.levels)/2]
 	var ahead, goal, buffer, waiting []test
-	for i, a := range arms {
-		if families()[i].buffer {
+	for i, c := range contests {
+		if c.family.buffer {
 			continue
 		}
-		name := families()[i].name
+		name, a := names[i], arms[i]
 		level := fmt.Sprintf("%s, to %g", name, middle)
 		ahead = append(ahead, difference(recipe, a, meanOver(1)).named(name, above(0)))
 		goal = append(goal, ratio(recipe, a, toLevelOf(a, computeTo)).named(name, atMost(opponentGoal)))
-		buffer = append(buffer, difference(plain, a, meanOver(1)).named(name, above(0)))
+		if plain := n - 1; contests[plain].family.buffer {
+			buffer = append(buffer, difference(arms[plain], a, meanOver(1)).named(name, above(0)))
+		}
 		waiting = append(waiting, ratio(long[n], long[i], clockTo(middle)).named(level, below(1)))
 	}
-	drawn := namedLines(0, func(i int) string { return families()[i].name }, arms...)
+	drawn := namedLines(0, func(i int) string { return names[i] }, arms...)
 	x := byCompute("compute, in rollouts generated and used once", 1+recipe.Config.Pipeline.RolloutCost)
 	const source = "our own"
-	return f.judge([]claim{
+	claims := []claim{
 		{
 			source: source, by: ahead, measured: "Mean pass@1 over the budget, the recipe less each family without a buffer",
 			text: "The recipe learns faster than every family without a buffer, each at its best.",
@@ -627,15 +645,17 @@ func (t opponentTask) judge(f *Found) (Judgement, error) {
 			source: source, by: waiting, measured: "Time of all GPUs, the recipe over each family without a buffer",
 			text: "By the clock, with rollouts of uneven lengths, the recipe is faster than each.",
 		},
-	}, results.Section{
+	}
+	claims = slices.DeleteFunc(claims, func(c claim) bool { return len(c.by) == 0 })
+	return f.judge(claims, append([]results.Section{{
 		Title: "Accuracy against compute", Text: []string{"Lines are medians over seeds, bands quartiles."},
 		Figures: []results.Figure{medianFigure("Each family at its best", "", x, drawn...),
 			seedFigure("Every seed", "", x, drawn...)},
 		Grids: []results.Grid{
-			t.ratios("Compute of the recipe over that of each family", arms, computeTo),
-			t.ratios("The same by the clock of all GPUs, with rollouts of uneven lengths", long, clockTo),
+			t.ratios("Compute of the recipe over that of each family", names, arms, computeTo),
+			t.ratios("The same by the clock of all GPUs, with rollouts of uneven lengths", names, long, clockTo),
 		},
-	}, results.Section{Title: "What each family chose", Text: chosen}, t.predicted(f))
+	}, {Title: "What each family chose", Text: chosen}}, more...)...)
 }
 
 // told is what a family chose, in words.
@@ -660,7 +680,7 @@ func (c contest) told() string {
 }
 
 // ratios compares the last of the families' arms with each of the others.
-func (t opponentTask) ratios(title string, arms []Runs, to func(accuracy float64) measure) results.Grid {
+func (t opponentTask) ratios(title string, names []string, arms []Runs, to func(accuracy float64) measure) results.Grid {
 	winner := arms[len(arms)-1]
 	g := results.Grid{Title: title, Columns: []string{"over", "mean pass@1 over compute by formula, the difference"}}
 	for _, accuracy := range t.levels {
@@ -668,7 +688,7 @@ func (t opponentTask) ratios(title string, arms []Runs, to func(accuracy float64
 	}
 	g.Columns = append(g.Columns, "to where it ends")
 	for i, a := range arms[:len(arms)-1] {
-		row := []string{families()[i].name, difference(winner, a, meanOver(1)).cell()}
+		row := []string{names[i], difference(winner, a, meanOver(1)).cell()}
 		for _, accuracy := range t.levels {
 			row = append(row, ratio(winner, a, to(accuracy)).cell())
 		}

@@ -160,9 +160,9 @@ func seedsOf(arms ...Runs) []uint64 {
 
 // All returns the studies in the order of the documentation.
 func All() []Study {
-	return append(opponents(), publishedMethods(), ingredients(), erSizes(), savings(), bufferSize(), pareto(), peaks(), variants(),
-		offPoliciness(), wallTime(), sampling(), mu(), dynamics(), freshness(), freshParts(), prompts(), offPolicyGRPO(),
-		corrections(), theory())
+	return append(append(opponents(), imitations()...), publishedMethods(), ingredients(), erSizes(), savings(),
+		bufferSize(), pareto(), peaks(), variants(), offPoliciness(), wallTime(), sampling(), mu(), dynamics(), freshness(),
+		freshParts(), prompts(), offPolicyGRPO(), corrections(), theory())
 }
 
 // ByName returns a study.
