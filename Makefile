@@ -98,7 +98,7 @@ test-race: build ## run the short tests of what shares state under the race dete
 
 test-long: build ## run every case of the tests of random cases of which make test runs some; several minutes
 	REPRISE=$(CURDIR)/bin/reprise REPRISE_TESTS=long $(TESTS) \
-		$$(grep -rl 'tests\.Rounds(' --include='*_test.go' . | xargs -n1 dirname | sort -u)
+		$$(grep -rlE 'tests\.(Rounds|ByRequest)\(' --include='*_test.go' . | xargs -n1 dirname | sort -u)
 
 quick: ## run the short tests of the library, the service and the laboratory: for the loop of edit and test
 	$(TESTS) -short ./service/journal ./service ./client \

@@ -53,6 +53,14 @@ func Count(all, short int) int {
 // byRequest says that `make test-long` runs the tests.
 var byRequest = os.Getenv("REPRISE_TESTS") == "long"
 
+// ByRequest marks a test that `make test-long` alone runs: what it checks another test checks of a like.
+func ByRequest(t testing.TB) {
+	t.Helper()
+	if !byRequest {
+		t.Skip("make test-long runs it")
+	}
+}
+
 // Rounds returns how much a test repeats, such as its random cases, or the step between those that it tries: short with
 // -short, few in `make test`, and all in `make test-long`. Few must find that what is tested is broken; all look for
 // what is rarer.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -48,19 +49,41 @@ func Fields(of reflect.Value) iter.Seq[Field] {
 }
 
 func fields(of reflect.Value, yield func(Field) bool) bool {
-	for i := range of.NumField() {
-		f := of.Type().Field(i)
-		key, inline := KeyOf(f)
+	for _, m := range membersOf(of.Type()) {
+		value := of.FieldByIndex(m.Index)
 		switch {
-		case inline:
-			if !fields(of.Field(i), yield) {
+		case m.inline:
+			if !fields(value, yield) {
 				return false
 			}
-		case key != "" && !yield(Field{key, of.Field(i), of.Type(), f}):
+		case !yield(Field{m.key, value, of.Type(), m.StructField}):
 			return false
 		}
 	}
 	return true
+}
+
+// member is a field of a struct that has a key, or whose fields are the struct's.
+type member struct {
+	key    string
+	inline bool
+	reflect.StructField
+}
+
+var members sync.Map // []member by reflect.Type: reading tags takes longer than all else of a look at a struct
+
+func membersOf(of reflect.Type) []member {
+	if list, ok := members.Load(of); ok {
+		return list.([]member)
+	}
+	var list []member
+	for f := range of.Fields() {
+		if key, inline := KeyOf(f); inline || key != "" {
+			list = append(list, member{key, inline, f})
+		}
+	}
+	members.Store(of, list)
+	return list
 }
 
 // KeyOf returns the key of a field, empty if it has none, or that the fields of its struct belong to the struct around.
