@@ -5,24 +5,22 @@ import (
 	"github.com/reprise-rl/reprise/lab/run"
 )
 
-// imitations are the studies that compare the recipe with learning from right answers alone, one for each task.
+// imitations are the studies that compare replay with learning from right answers alone, one for each task.
 func imitations() (list []Study) {
-	for _, t := range []struct {
-		study string
-		task  opponentTask
-	}{{"raft", opponentTasks()[0]}, {"raft-countdown", opponentTasks()[2]}} {
-		x := imitation(t)
+	for i, name := range []string{"raft", "raft-search", "raft-countdown"} {
+		x := imitation{opponentTasks()[i]}
 		list = append(list, Study{
-			Name: x.study, Title: "Does replay beat learning from right answers alone on " + x.task.name + "?",
+			Name: name, Title: "Does replay beat learning from right answers alone on " + x.name + "?",
 			Source: "our own, on RAFT",
 			Lead: []string{
-				"The recipe of the study " + x.task.study + " learns from right answers that it keeps, and from hardly " +
-					"anything else. Fine-tuning on one's own right answers (STaR, RAFT) does so without keeping any: log-probs " +
-					"of right answers are pushed up, wrong ones teach nothing. Is what the recipe gains in the answers, or in " +
-					"keeping them?",
+				"The recipe of the study " + x.study + " learns from right answers that it keeps, and from hardly anything " +
+					"else. Fine-tuning on one's own right answers (STaR, RAFT) keeps none: it pushes up the log-probs of right " +
+					"answers, and wrong ones teach nothing. Is what the recipe gains in the answers, or in keeping them?",
 				"Two families without a buffer, each rollout used once and several updates on each batch in turns, begin with " +
-					"what they chose in that study and take that loss. It is then tuned: the rate from a half to four times, the " +
-					"batch, the number of updates, the groups, the rate again, and beyond the ends. The recipe is as it was.",
+					"what they chose in that study and take that loss. The recipe begins likewise, and may keep its own loss. All " +
+					"three are then tuned in the same stages: the rate that goes with the loss, the batch, what the family alone " +
+					"can vary, the size of groups, the rate, and these again, beyond the ends where they were chosen. A group " +
+					"of one is as good as any for a loss without a baseline, so it is tried as well.",
 			},
 			Blocks: 2, PilotRuns: 2, Pilots: x.pilots, Arms: x.arms, Judge: x.judge,
 		})
@@ -31,62 +29,60 @@ func imitations() (list []Study) {
 }
 
 // imitation is the comparison on one task.
-type imitation struct {
-	study string
-	task  opponentTask
-}
+type imitation struct{ opponentTask }
 
-// contests are those of the families without a buffer, with the loss that learns from right answers alone; and of the
-// recipe. parents are those that they begin with.
+// contests are those of the families, from what they chose in the tournament; parents are those of the tournament.
 func (x imitation) contests(o Options) (list, parents []contest) {
-	for _, c := range x.task.contests(o) {
+	for _, c := range x.opponentTask.contests(o) {
 		switch c.family.name {
-		case "queue", "reuse, sync":
+		case "queue", "reuse, sync", "recipe":
 			parents = append(parents, c)
 			c.stages, c.after = imitationStages(c), len(c.pilots())
 			c.family.name += ", right answers alone"
-			list = append(list, c)
-		case "recipe":
-			parents = append(parents, c)
 			list = append(list, c)
 		}
 	}
 	return list, parents
 }
 
-// imitationStages are those in which a family is tuned for right answers alone, from what it chose before.
+// imitationStages are those in which a family is tuned further, from what it chose before.
 func imitationStages(parent contest) func(contest) []stage {
 	return func(c contest) []stage {
 		before, _ := parent.chosen()
-		var rates []variant
+		var first []variant
+		if c.family.buffer {
+			first = append(first, variant{name: "as before", change: func(to *run.Config) { *to = before }})
+		}
 		for _, by := range []float64{0.5, 1, 2, 4} {
-			rates = append(rates, variant{name: timesRateName(by), change: func(to *run.Config) {
+			first = append(first, variant{name: timesRateName(by), change: func(to *run.Config) {
 				*to = withRate(before, roundRate(before.Learner.LearningRate*by))
-				l := &to.Learner
-				l.Objective, l.Advantage, l.MaskZeroVariance = objective.RAFT{}.Name(), "", false
-				l.ClipLow, l.ClipHigh, l.Shift = 0, 0, run.Default().Learner.Shift
-				to.Pipeline.FilterGroups = false
+				withRAFT(to)
 			}})
 		}
-		own := stage{"updates", always(updatesOnABatch(2, 4, 6, 8)...)}
-		if before.Pipeline.BatchUpdates == 1 {
-			own = stage{"the oldest first", always(c.family.own[1])}
+		own := c.family.own
+		if before.Pipeline.BatchUpdates == 1 && !c.family.buffer { // filling and advantages mean nothing to the loss
+			own = c.family.own[1:3]
 		}
-		return stagesThatRun([]stage{{"loss", always(rates...)}, {"batch", c.halfAndTwice}, own, {"groups", halfAndTwiceTheGroup},
-			{"rate", always(timesRate(minRate, 0.7, 1.4, maxRate)...)}, {"beyond", beyondRates},
+		rates := always(timesRate(minRate, 0.7, 1.4, maxRate)...)
+		return stagesThatRun([]stage{{"loss", always(first...)}, {"batch", c.halfAndTwice},
+			{"the family's own", always(own...)}, {"groups", halfAndTwiceTheGroup}, {"rate", rates}, {"beyond", beyondRates},
+			{"groups again", halfAndTwiceTheGroup}, {"batch again", c.halfAndTwice}, {"rate again", rates},
 			{"batch beyond", c.batchBeyond}, {"batch further beyond", c.batchBeyond}})
 	}
 }
 
+// withRAFT sets the loss that learns from right answers alone.
+func withRAFT(c *run.Config) {
+	l, d := &c.Learner, run.Default().Learner
+	l.Objective, l.Advantage, l.MaskZeroVariance = objective.RAFT{}.Name(), d.Advantage, false
+	l.ClipLow, l.ClipHigh, l.Shift = 0, 0, d.Shift
+	c.Pipeline.FilterGroups = false
+}
+
 func (x imitation) pilots(o Options) (list []Pilot) {
 	contests, parents := x.contests(o)
-	for _, c := range parents {
+	for _, c := range append(parents, contests...) {
 		list = append(list, c.pilots()...)
-	}
-	for _, c := range contests {
-		if c.after > 0 {
-			list = append(list, c.pilots()...)
-		}
 	}
 	return list
 }

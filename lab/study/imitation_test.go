@@ -1,49 +1,56 @@
 package study
 
 import (
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/lab/results"
 )
 
-// Whatever the stages choose, the families can run, learn from right answers alone and keep none; the recipe is that of
-// the tournament.
+// Whatever the stages choose, every arm can be run; without a buffer it learns from right answers alone.
 func TestRightAnswersAloneBeginWithWhatTheTournamentChose(t *testing.T) {
-	for _, x := range []imitation{{"raft", opponentTasks()[0]}, {"raft-countdown", opponentTasks()[2]}} {
-		for pick := range 3 {
-			o := Options{Seeds: 12, chosen: map[string]int{}}
-			for stage := range 30 {
-				for _, p := range x.pilots(o) {
-					if p.stage == stage {
-						o.chosen[p.Name] = (pick * (stage + 1)) % len(p.Arms)
-					}
-				}
-			}
-			own := 0
+	for i, task := range opponentTasks() {
+		x, pick := imitation{task}, i+1
+		o := Options{Seeds: 12, chosen: map[string]int{}}
+		for stage := 0; ; stage++ {
+			last := true
 			for _, p := range x.pilots(o) {
-				if !strings.Contains(p.Name, "right answers alone:") {
-					continue
+				if p.stage == stage {
+					o.chosen[p.Name] = (pick * (stage + 1)) % len(p.Arms)
 				}
-				for _, a := range p.Arms {
-					own++
-					if err := a.Config.Validate(); err != nil {
-						t.Errorf("%s: %v", a.Name, err)
-					}
-					if a.Config.Learner.Objective != "raft" || a.Config.Replays() {
-						t.Errorf("%s learns by %s, and replays %v", a.Name, a.Config.Learner.Objective, a.Config.Replays())
-					}
+				last = last && p.stage <= stage
+			}
+			if last {
+				break
+			}
+		}
+		trials := make(map[string]int)
+		for _, p := range x.pilots(o) {
+			family, _, own := strings.Cut(p.Name, ", right answers alone:")
+			if !own {
+				continue
+			}
+			for _, a := range p.Arms {
+				trials[family]++
+				if err := a.Config.Validate(); err != nil {
+					t.Errorf("%s: %v", a.Name, err)
+				}
+				if family != "recipe" && (a.Config.Learner.Objective != "raft" || a.Config.Replays()) {
+					t.Errorf("%s learns by %s, and replays %v", a.Name, a.Config.Learner.Objective, a.Config.Replays())
 				}
 			}
-			if own < 30 {
-				t.Errorf("%d trials of right answers alone, want 15 of each family or more", own)
-			}
-			arms, before := x.arms(o), x.task.arms(o)
-			if got, want := arms[len(arms)-1], before[len(before)-1]; got.Name != want.Name ||
-				!reflect.DeepEqual(got.Config, want.Config) {
-				t.Errorf("the recipe is %+v, want %+v", got, want)
-			}
+		}
+		if len(trials) != 3 || trials["queue"] < 20 || trials["reuse, sync"] < 20 || trials["recipe"] < 20 {
+			t.Errorf("%s: trials %v, want 20 or more of each family", x.name, trials)
+		}
+		parent, _ := x.opponentTask.contests(o)[4].chosen()
+		first := x.pilots(o)[slices.IndexFunc(x.pilots(o), func(p Pilot) bool {
+			return p.Name == "recipe, right answers alone: loss"
+		})]
+		got, err := first.Arms[0].Config.Digest()
+		if want, e := parent.Digest(); err != nil || e != nil || got != want {
+			t.Errorf("%s: the recipe's first trial is not what the tournament chose", x.name)
 		}
 	}
 }
@@ -52,9 +59,9 @@ func TestRightAnswersAloneAreJudgedByTheRuns(t *testing.T) {
 	speeds := func(alone, recipe float64) world {
 		return func(a Arm, seed uint64) behaviour {
 			b := usual()
-			b.speed = recipe
-			if strings.Contains(a.Name, "right answers alone") {
-				b.speed = alone
+			b.speed = alone
+			if strings.HasPrefix(a.Name, "recipe") {
+				b.speed = recipe
 			}
 			b.speed *= 1 + 0.02*alternating(seed)
 			return b

@@ -371,10 +371,20 @@ func (c contest) batches(sizes ...int) (list []variant) {
 func groupSizes(list ...int) (variants []variant) {
 	for _, n := range list {
 		variants = append(variants, variant{name: fmt.Sprintf("groups of %d", n),
-			change:  func(c *run.Config) { c.Pipeline.Group = n },
-			clashes: func(c run.Config) bool { return n < 2 || c.Pipeline.Batch%(n*c.Pipeline.Trainers) != 0 }})
+			change: func(c *run.Config) { c.Pipeline.Group = n },
+			clashes: func(c run.Config) bool {
+				return n < smallestGroup(c) || c.Pipeline.Batch%(n*c.Pipeline.Trainers) != 0
+			}})
 	}
 	return variants
+}
+
+// smallestGroup is one where the loss compares no rollouts.
+func smallestGroup(c run.Config) int {
+	if c.Learner.Objective == (objective.RAFT{}).Name() {
+		return 1
+	}
+	return 2
 }
 
 func weightDecays(list ...float64) (variants []variant) {
@@ -515,7 +525,8 @@ func (c contest) atEdge() string {
 		ends  [2]float64 // of what there can be
 	}{
 		{"the batch %g", func(c run.Config) float64 { return float64(c.Pipeline.Batch) }, [2]float64{0, math.Inf(1)}},
-		{"groups of %g", func(c run.Config) float64 { return float64(c.Pipeline.Group) }, [2]float64{2, math.Inf(1)}},
+		{"groups of %g", func(c run.Config) float64 { return float64(c.Pipeline.Group) },
+			[2]float64{float64(smallestGroup(config)), math.Inf(1)}},
 		{"weight decay %g", func(c run.Config) float64 { return c.Learner.WeightDecay }, [2]float64{0, math.Inf(1)}},
 		{"%g updates", func(c run.Config) float64 { return float64(c.Pipeline.BatchUpdates) }, [2]float64{2, math.Inf(1)}},
 		{"a share of %g", func(c run.Config) float64 { return c.Replay.PositiveShare }, [2]float64{0, 1}},
