@@ -39,7 +39,7 @@ _IMAGES = (
 
 def logprobs(trainer: Any, outputs: Mapping[str, Any]) -> Any:
     """Return the log-probs [B, C] of the sampled tokens, a tensor: those in the outputs, or else of the trainer's
-    weights, which generated them. That takes a forward pass. Call it before an update."""
+    weights, which generated them. That takes a forward pass, without dropout. Call it before an update."""
     _refuse_images(outputs)
     for name in ("sampling_per_token_logps", "old_per_token_logps"):
         if outputs.get(name) is not None:
@@ -48,11 +48,16 @@ def logprobs(trainer: Any, outputs: Mapping[str, Any]) -> Any:
 
     ids = torch.cat([outputs["prompt_ids"], outputs["completion_ids"]], dim=1)
     mask = torch.cat([outputs["prompt_mask"], outputs["completion_mask"]], dim=1)
-    with torch.no_grad():
-        return trainer._get_per_token_logps_and_entropies(
-            trainer.model, ids, mask, outputs["completion_ids"].shape[1],
-            batch_size=trainer.args.per_device_train_batch_size,
-        )[0]  # fmt: skip
+    training = trainer.model.training
+    trainer.model.eval()  # as it generated; dropout would also take random numbers that TRL's next step is to have
+    try:
+        with torch.no_grad():
+            return trainer._get_per_token_logps_and_entropies(
+                trainer.model, ids, mask, outputs["completion_ids"].shape[1],
+                batch_size=trainer.args.per_device_train_batch_size,
+            )[0]  # fmt: skip
+    finally:
+        trainer.model.train(training)
 
 
 def _refuse_images(outputs: Mapping[str, Any]) -> None:

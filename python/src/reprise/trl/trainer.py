@@ -6,9 +6,12 @@ The main process alone talks to the service; what it draws or what went wrong is
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from importlib import metadata
@@ -23,19 +26,45 @@ from . import layout
 from .replay import Replay
 
 TESTED = ("0.29.1", "1.0.0", "1.8.0", "1.16.0")
-"""Versions of TRL that `make test-trainers` runs; minor versions from the first to the last are accepted."""
+"""Versions of TRL that `make test-trainers` runs; minor versions between the first and the last are accepted."""
+
+OVERRIDE = "REPRISE_TRL"
+"""In the environment, ``untested`` accepts a newer TRL without the self-test."""
 
 
-def _check(version: str) -> None:
-    """Refuse a version of TRL that is older or newer than those tested."""
-    numbers = [tuple(int(part) for part in each.split(".")[:2]) for each in (TESTED[0], version, TESTED[-1])]
-    if not numbers[0] <= numbers[1] <= numbers[2]:
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _refuse_old(version: str) -> None:
+    """Refuse a version of TRL that is older than those tested."""
+    if _minor(version) < _minor(TESTED[0]):
         raise ImportError(f"trl {version}: reprise.trl was tested with {', '.join(TESTED)}: install one from "
-                          f"{TESTED[0]} to {TESTED[-1]}, or a newer reprise")  # fmt: skip
+                          f"{TESTED[0]} to {TESTED[-1]}")  # fmt: skip
+
+
+def _try_new(version: str) -> None:
+    """Try a version of TRL that is newer than those tested, in a process of its own, and refuse it if that fails."""
+    if _minor(version) <= _minor(TESTED[-1]) or os.environ.get(OVERRIDE) == "untested":
+        return
+    warnings.warn(f"trl {version} is newer than {TESTED[-1]}, the newest that reprise.trl was tested with: trying it "
+                  f"for some ten seconds (python -m reprise.trl.selftest; {OVERRIDE}=untested skips it)",
+                  stacklevel=2)  # fmt: skip
+    of_launchers = ("ACCELERATE_", "MASTER_", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    own = {key: value for key, value in os.environ.items() if not key.startswith(of_launchers)}
+    tried = subprocess.run(
+        [sys.executable, "-m", "reprise.trl.selftest"], capture_output=True, text=True,
+        env={**own, OVERRIDE: "untested", "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    if tried.returncode:
+        said = (tried.stdout + tried.stderr).strip().splitlines()
+        raise ImportError(f"trl {version}: python -m reprise.trl.selftest failed: {said[-1] if said else 'no output'}: "
+                          f"install one from {TESTED[0]} to {TESTED[-1]}, or a newer reprise, or set "
+                          f"{OVERRIDE}=untested")  # fmt: skip
 
 
 try:
-    _check(metadata.version("trl"))
+    _refuse_old(metadata.version("trl"))
 except metadata.PackageNotFoundError as error:
     raise ImportError(f"trl is not installed: want one from {TESTED[0]} to {TESTED[-1]}: pip install trl") from error
 
@@ -69,9 +98,13 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def __init__(self, *args: Any, replay: Replay | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.replay = replay or Replay()
+        self._on_main(lambda: _try_new(metadata.version("trl")))
         self.num_iterations = self.replay.iterations(self.args.num_iterations)
+        self.args: Any = copy.copy(self.args)  # the caller's stay as they are
+        self.args.num_iterations = self.num_iterations
         self._corrected = bool(self.use_vllm and getattr(self, "vllm_importance_sampling_correction", True))
         self._rows = self.args.per_device_train_batch_size * self.args.steps_per_generation  # of this process
+        self._omits = False  # TRL compares a new batch with the log-probs of the update's own forward pass
         self._unseen = 0  # rollouts that were inserted and not yet drawn as fresh
         self._version = -1  # of the last batch; none yet
         self._batch: Batch | None = None  # the last one drawn, of all processes
@@ -100,6 +133,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
         outputs = columns = None
         if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             outputs = super()._generate_and_score_completions(inputs)
+            self._omits = outputs.get("old_per_token_logps") is None
             columns = self._columns(outputs)
         batch = self._on_main(lambda: self._exchange(columns))
         if batch is not None:
@@ -184,6 +218,9 @@ class ReplayGRPOTrainer(GRPOTrainer):
         real = torch.from_numpy(rows < len(batch)).to(self.accelerator.device)
         if not self._corrected:
             del inputs["importance_sampling_ratio"]
+        inputs["reprise_logps"] = inputs["old_per_token_logps"]
+        if self._omits and not batch.staleness.any() and not batch.uses.any():
+            del inputs["old_per_token_logps"]  # dropout makes them other than those of the update's forward pass
         inputs["completion_mask"] *= real[:, None]
         mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         inputs["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
@@ -215,7 +252,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
         finally:
             self._tap = None
         mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
-        behaviour = inputs.get("sampling_per_token_logps", inputs["old_per_token_logps"])
+        behaviour = inputs.get("sampling_per_token_logps", inputs["reprise_logps"])
         ratio = torch.exp((logps - behaviour).double()) * mask
         measured = [inputs["reprise_row"], mask.sum(1), ratio.sum(1), ratio.square().sum(1)]
         self._seen.append(torch.stack([each.double() for each in measured], dim=1))
