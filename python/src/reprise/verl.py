@@ -336,6 +336,11 @@ def _check(config: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
             "algorithm.filter_groups.enable: true: want false: verl does not filter for a custom sampler; sampler "
             "prioritized with priority_base advantage draws groups without a signal last"
         )
+    if _at(config, "trainer.v1.sampler.sync_refill_failed_groups"):
+        raise Invalid(
+            "trainer.v1.sampler.sync_refill_failed_groups: true: want false: verl hands it to its own samplers alone, so "
+            "failed groups would not be generated again"
+        )
     correction = "algorithm.rollout_correction"
     bypass, weights = (_at(config, f"{correction}.{name}") for name in ("bypass_mode", "rollout_is"))
     if not bypass and not weights:

@@ -278,6 +278,7 @@ def test_importance_weights_multiply_the_loss_also_where_verl_pads_the_batch(tra
         ("algorithm.rollout_correction.bypass_mode=false", "algorithm.rollout_correction.bypass_mode: false"),
         ("actor_rollout_ref.rollout.calculate_log_probs=false", "want true: replay needs the log-probs"),
         ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.enable: true"),
+        ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups: true: want false"),
         ("+trainer.v1.sampler.sampler_kwargs.replayed=-1", "replayed: -1"),
         ("+trainer.v1.sampler.sampler_kwargs.unit=rollout", "unit: rollout: want group"),
         ("+trainer.v1.sampler.sampler_kwargs.sampler=fifo", "sampler: fifo"),
