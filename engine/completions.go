@@ -247,6 +247,25 @@ func (e *vllm) Tokenize(ctx context.Context, text string) ([]int32, error) {
 	return e.tokenize(ctx, body)
 }
 
+// room returns how many tokens a prompt and its completion may have, by /v1/models; 0 if the server does not say.
+func (s *server) room(ctx context.Context) (int, error) {
+	var answer struct {
+		Data []struct {
+			ID     string `json:"id"`
+			Length int    `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := s.get(ctx, "/v1/models", &answer); err != nil {
+		return 0, err
+	}
+	for _, m := range answer.Data {
+		if m.ID == s.options.Model || len(answer.Data) == 1 {
+			return m.Length, nil
+		}
+	}
+	return 0, nil
+}
+
 // tokenize asks /tokenize, which three of the dialects have.
 func (s *server) tokenize(ctx context.Context, body any) ([]int32, error) {
 	var answer struct {

@@ -118,6 +118,17 @@ func (e *llamacpp) Abort(context.Context) error {
 
 func (e *llamacpp) Health(ctx context.Context) error { return e.get(ctx, "/health", nil) }
 
+// room returns the context of a slot: the server divides its own among them.
+func (e *llamacpp) room(ctx context.Context) (int, error) {
+	var answer struct {
+		Defaults struct {
+			Context int `json:"n_ctx"`
+		} `json:"default_generation_settings"`
+	}
+	err := e.get(ctx, "/props", &answer)
+	return answer.Defaults.Context, err
+}
+
 func (e *llamacpp) Tokenize(ctx context.Context, text string) ([]int32, error) {
 	return e.tokenize(ctx, map[string]any{"content": text, "add_special": false, "parse_special": true})
 }

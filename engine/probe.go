@@ -62,10 +62,39 @@ func Probe(ctx context.Context, e Engine, p Probing) (*Report, error) {
 	if r.Version, err = e.Version(ctx); err != nil {
 		return nil, err
 	}
+	if err := r.probeRoom(ctx, e, p); err != nil {
+		return nil, err
+	}
 	if err := r.probeSampling(ctx, e, p); err != nil {
 		return nil, err
 	}
 	return r, r.probeTokenizer(ctx, e, p)
+}
+
+// probeRoom compares the prompt and the longest completion with the server's context.
+func (r *Report) probeRoom(ctx context.Context, e Engine, p Probing) error {
+	server, ok := e.(interface {
+		room(context.Context) (int, error)
+	})
+	if !ok {
+		return nil
+	}
+	room, err := server.room(ctx)
+	switch want := len(p.Prompt) + p.Sampling.MaxTokens; {
+	case lacks(err) || err == nil && room == 0:
+		r.Unknown = append(r.Unknown, "how many tokens its context holds")
+	case err != nil:
+		return err
+	case room < want:
+		remedy := fmt.Sprintf("set max_tokens to %d at most, or start it with a context of %d", room-len(p.Prompt), want)
+		if room <= len(p.Prompt) {
+			remedy = fmt.Sprintf("start it with a context of %d", want)
+		}
+		r.Lacks = append(r.Lacks, Lack{What: fmt.Sprintf("its context holds %d tokens, of which the prompt takes %d, and "+
+			"max_tokens is %d", room, len(p.Prompt), p.Sampling.MaxTokens), Remedy: remedy,
+			Lost: "completions that want more room end early, or requests are refused"})
+	}
+	return nil
 }
 
 // beginnings is after how many beginnings of the prompt tokens are sampled, until log-probs tell: what follows some is

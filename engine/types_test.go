@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -142,6 +143,9 @@ func (o optional) exchanges(t *testing.T, d Dialect, more ...Request) (list []ex
 		_ = e.Abort(t.Context())
 		_ = e.Health(t.Context())
 		_, _ = e.Tokenize(t.Context(), "text")
+		_, _ = e.(interface {
+			room(context.Context) (int, error)
+		}).room(t.Context())
 	}
 	for _, r := range more {
 		_, _ = e.Generate(t.Context(), r)

@@ -45,6 +45,7 @@ WHEELS = {
         app="vllm.entrypoints.launchers.app",
         takes={"/collective_rpc.kwargs": ["vllm.v1.worker.gpu_model_runner:GPUModelRunner.reload_weights"]},
         methods={"/collective_rpc.method": "vllm.v1.worker.gpu_worker:Worker"},
+        answers={"/v1/models": [["vllm.entrypoints.serve.engine.protocol:ModelList"]]},
     ),
     "sglang": Wheel(
         app="sglang.srt.entrypoints.http_server",
@@ -59,6 +60,7 @@ WHEELS = {
                 ],
                 [f"{CONTRACT}:GenerateResponse"],
             ],
+            "/v1/models": [["sglang.srt.entrypoints.openai.protocol:ModelList"]],
             "/tokenize": [["sglang.srt.entrypoints.openai.protocol:TokenizeResponse"]],
         },
     ),

@@ -197,7 +197,9 @@ func (w *Worker) probe(ctx context.Context, e engine.Engine) (*engine.Report, er
 		return nil, fmt.Errorf("prompt %s has %d tokens: want fewer than the %d positions of a rollout: allow more, or give "+
 			"the task shorter prompts or fewer task.examples", first.ID, len(prompt), w.options.Positions)
 	}
-	r, err := engine.Probe(ctx, e, engine.Probing{Sampling: w.options.Sampling, Prompt: prompt,
+	sampling := w.options.Sampling
+	sampling.MaxTokens = min(sampling.MaxTokens, w.options.Positions-len(prompt)) // as when it generates
+	r, err := engine.Probe(ctx, e, engine.Probing{Sampling: sampling, Prompt: prompt,
 		Texts: []string{first.Text}, Encode: w.encode})
 	if err == nil && !w.options.Degraded {
 		err = r.Err()

@@ -47,6 +47,7 @@ func (s *Server) Handler() http.Handler {
 
 		// llama.cpp
 		"POST /completion": s.llamaCompletion,
+		"GET /props":       s.props,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, s.maxBody())
@@ -101,6 +102,12 @@ func read(r *http.Request, into any) error {
 func (s *Server) models(*http.Request) (any, error) {
 	return map[string]any{"object": "list", "data": []any{map[string]any{"id": filepath.Base(s.folder),
 		"object": "model", "max_model_len": s.model.Config().MaxPositionEmbeddings}}}, nil
+}
+
+// props says how many tokens a completion and its prompt may have, as llama.cpp does.
+func (s *Server) props(*http.Request) (any, error) {
+	return map[string]any{"default_generation_settings": map[string]any{
+		"n_ctx": s.model.Config().MaxPositionEmbeddings}}, nil
 }
 
 // tokenize takes a text as prompt, as vLLM and SGLang do, or as content, as llama.cpp does.

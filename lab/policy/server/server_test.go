@@ -247,6 +247,12 @@ func TestProbe(t *testing.T) {
 			}
 		}
 		ignore = false
+		r, err := engine.Probe(t.Context(), e, engine.Probing{Prompt: prompt,
+			Sampling: engine.Sampling{Temperature: 0.7, TopP: 1, MaxTokens: 4096}})
+		if err != nil {
+			t.Fatalf("%s: %v", e, err)
+		}
+		refused(r, "max_tokens is 4096: set max_tokens to ")
 		if r := probe(1, tok.Encode); r.Err() != nil || (len(r.Unknown) > 0) != (dialect == engine.OpenAI) {
 			t.Errorf("%s: refused %v, unknown %v", e, r.Err(), r.Unknown)
 		}
