@@ -131,16 +131,27 @@ def test_attack_trls_recipe_computes_the_logprobs_that_trl_omits(
     outputs = trl.tensors(batch, pad_token_id=99)
     computed = outputs.pop("old_per_token_logps")
 
+    class Model:
+        training = True
+
+        def eval(self) -> None:
+            self.training = False
+
+        def train(self, mode: bool) -> None:
+            self.training = mode
+
     class Trainer:
-        model = "the weights"
+        model = Model()
         args = types.SimpleNamespace(per_device_train_batch_size=2)
 
         def _get_per_token_logps_and_entropies(self, model, ids, mask, logits_to_keep, batch_size):
-            assert (model, logits_to_keep, batch_size) == ("the weights", 7, 2)
+            assert (model, logits_to_keep, batch_size) == (self.model, 7, 2)
+            assert not model.training, "dropout is off"
             assert ids.shape == mask.shape == (4, 2 + 7)
             return computed, None, None
 
     found = trl.logprobs(Trainer(), outputs)
+    assert Trainer.model.training
     same(trl.rollouts(outputs, rewards=columns["reward"], version=4, num_generations=2, logprobs=found), columns)
 
 
