@@ -56,7 +56,7 @@
   }
   const line = (text, ended) => element("span", "line", said(text, 300, "span", ended));
 
-  // The address: table says whose rollouts, the rest what is shown of them.
+  // The address: table, or the folder of a run, says whose rollouts, the rest what is shown of them.
   const state = () => Object.fromEntries(new URLSearchParams(location.search));
   function address(changes) {
     const p = new URLSearchParams(location.search);
@@ -159,7 +159,7 @@
       return tr;
     }));
     find("#count").textContent = whole.format(page.matched) + (page.matched === 1 ? " rollout" : " rollouts") +
-      (s.where || s.text ? " found" : "") + ", table at version " + whole.format(page.version);
+      (s.where || s.text ? " found" : "") + (s.run ? " in the last checkpoint, at version " : ", table at version ") + whole.format(page.version);
     find("#paging").hidden = page.matched <= size && !skip;
     find("#place").textContent = rows.length ? whole.format(skip + 1) + "–" + whole.format(skip + rows.length) : "none here";
     find("#before").disabled = !skip;
@@ -330,7 +330,7 @@
     const s = state(), id = Number(s.id) || 0, query = [s.where, s.order, s.text, s.skip].join("\u0000");
     list.hidden = !!id;
     one.hidden = !id;
-    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || "") + " · Reprise";
+    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || s.run || "") + " · Reprise";
     if (id) {
       showOne(id);
     } else if (listed !== query || !rows.length) {
@@ -342,8 +342,13 @@
     }
   }
 
-  find("#of").replaceChildren(said(state().table || "", 200, "span"));
-  if (state().table) find("#back").href = "./?table=" + encodeURIComponent(state().table);
+  const { table, run } = state();
+  find("#of").replaceChildren(said(table || run || "", 200, "span"));
+  if (table) find("#back").href = "./?table=" + encodeURIComponent(table);
+  if (run) {
+    find("#back").href = "at/" + (run === "." ? "" : run.split("/").map(encodeURIComponent).join("/") + "/");
+    find("#back").textContent = "The run";
+  }
   form.onsubmit = (e) => {
     e.preventDefault();
     rows = []; // asks again, also for the same
