@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func (t *table) findRollouts(ctx context.Context, q replay.Query) (browse.Page, 
 func (t *table) showRollout(ctx context.Context, id rollout.ID) (browse.Rollout, error) {
 	h, ok := t.rollouts.Inspect().Get(id)
 	if !ok {
-		return browse.Rollout{}, wire.Errorf(wire.NotFound, "rollout %d: %s", id, browse.ErrGone)
+		return t.showLeft(ctx, id)
 	}
 	bytes := browse.Bytes(h.Rollout)
 	if most := t.service.options.MaxMessageBytes; bytes > most {
@@ -102,6 +103,27 @@ func (t *table) showRollout(ctx context.Context, id rollout.ID) (browse.Rollout,
 		return browse.Rollout{}, err
 	}
 	return browse.Table{Table: t.rollouts}.Show(ctx, h)
+}
+
+// showLeft returns what is remembered of a rollout that has left.
+func (t *table) showLeft(ctx context.Context, id rollout.ID) (browse.Rollout, error) {
+	if err := t.chargeAnswer(ctx, browse.LeftBytes); err != nil {
+		return browse.Rollout{}, err
+	}
+	shown, err := browse.Table{Table: t.rollouts}.ShowLeft(id)
+	if err != nil {
+		err = wire.Errorf(wire.NotFound, "%s", err)
+	}
+	return shown, err
+}
+
+// named returns the context with the name of the caller, for a table's history.
+func (t *table) named(ctx context.Context) context.Context {
+	if t.History == 0 {
+		return ctx
+	}
+	a := t.service.accountOf(ctx)
+	return replay.WithCaller(ctx, cmp.Or(a.name, a.network))
 }
 
 // chargeAnswer waits for memory for an answer and charges it until the call's context ends, which is once the answer is

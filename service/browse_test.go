@@ -46,6 +46,33 @@ func TestRolloutsAreFoundAndShown(t *testing.T) {
 	checkRefusal(t, err, wire.NotFound, "rollout 99", "has left")
 }
 
+// The life of a rollout names its callers, and is told after it has left.
+func TestALifeIsShownAlsoOnceTheRolloutHasLeft(t *testing.T) {
+	v := serve(t, Options{Caller: func(context.Context) string { return "trainer-0" }})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 2, History: 8}})
+	v.fill("a", group(1, 0))
+	if _, err := v.get(wire.SampleRequest{Table: "a", Size: 1}); err != nil {
+		t.Fatal(err)
+	}
+	do[wire.TableInfo](v, wire.UpdatePriorities, wire.PriorityUpdate{Table: "a", IDs: []uint64{1}, Priorities: []float64{1}})
+	v.fill("a", group(2, 0))
+	shown := do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 1})
+	var told []string
+	for _, e := range shown.Life.Events {
+		told = append(told, string(e.Kind)+" by "+e.Caller)
+	}
+	want := []string{"inserted by trainer-0", "drawn by trainer-0", "reported by trainer-0", "evicted by "}
+	if !shown.Left || !slices.Equal(told, want) || shown.Life.Events[1].Draw.Outcome != replay.Used {
+		t.Errorf("rollout 1 is shown as %+v, with the life %q, want %q", shown, told, want)
+	}
+	there := do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 2})
+	if there.Left || len(there.Life.Events) != 1 || there.Life.Events[0].Kind != replay.WasInserted {
+		t.Errorf("rollout 2 is shown as %+v", there)
+	}
+	_, err := try[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 99})
+	checkRefusal(t, err, wire.NotFound, "rollout 99", "a table with history")
+}
+
 // readers lets a caller read the table of its own name.
 type readers struct{}
 

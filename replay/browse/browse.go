@@ -29,12 +29,14 @@ import (
 type Source interface {
 	// Rollouts returns a page of the rollouts that a query finds.
 	Rollouts(ctx context.Context, q replay.Query) (Page, error)
-	// Rollout returns all that is known of a rollout. Its error wraps [ErrGone] if the table does not hold it.
+	// Rollout returns all that is known of a rollout: of one that has left, what Options.History remembers. Its error
+	// wraps [ErrGone] if that is nothing.
 	Rollout(ctx context.Context, id rollout.ID) (Rollout, error)
 }
 
-// ErrGone says that the table does not hold a rollout: it has left, or never was there.
-var ErrGone = errors.New("the table does not hold it: it has left, or was never there")
+// ErrGone says that the table does not hold a rollout, nor remembers its life.
+var ErrGone = errors.New("the table does not hold it: it has left, or was never there; a table with history remembers " +
+	"the latest that left")
 
 // Page is rollouts of a table.
 type Page struct {
@@ -90,6 +92,9 @@ type Rollout struct {
 	Images      int               `json:"images,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 
+	Left bool         `json:"left,omitempty"` // of it only its id, group, version, reward, advantage and life are known
+	Life *replay.Life `json:"life,omitempty"` // nil: the table does not remember it
+
 	Mates  []Row `json:"group_rollouts"`  // of its group, itself among them, the oldest first
 	Others Page  `json:"prompt_rollouts"` // other groups' of its prompt, the newest version first
 }
@@ -134,8 +139,13 @@ const (
 	worstJSON   = 6 // bytes of JSON for a byte: \u0000
 	rowNumbers  = 512
 	mateBytes   = worstJSON*2*matePreview + rowNumbers
-	besideBytes = mostMates*mateBytes + mostOthers*RowBytes
+	eventBytes  = 1024 // a caller's name among them
+	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes
+	besideBytes = mostMates*mateBytes + mostOthers*RowBytes + lifeBytes
 )
+
+// LeftBytes is the most that a rollout that has left takes as JSON.
+const LeftBytes = RowBytes + rowNumbers + lifeBytes
 
 // RowBytes is the most that a row takes as JSON.
 const RowBytes = worstJSON*2*preview + rowNumbers
@@ -156,9 +166,23 @@ func (t Table) Rollouts(ctx context.Context, q replay.Query) (Page, error) {
 func (t Table) Rollout(ctx context.Context, id rollout.ID) (Rollout, error) {
 	h, ok := t.Inspect().Get(id)
 	if !ok {
-		return Rollout{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
+		return t.ShowLeft(id)
 	}
 	return t.Show(ctx, h)
+}
+
+// ShowLeft returns what is known of a rollout that the table does not hold. Its error wraps [ErrGone] if that is
+// nothing.
+func (t Table) ShowLeft(id rollout.ID) (Rollout, error) {
+	life, ok := t.Inspect().Life(id)
+	if !ok {
+		return Rollout{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
+	}
+	v, unknown := t.Version(), Number(math.NaN())
+	row := Row{ID: id, Group: life.Group, Reward: Number(life.Reward), Advantage: Number(life.Advantage),
+		Version: life.Made, Age: int(v - life.Made), MeanLogprob: unknown, Probability: unknown}
+	return Rollout{Row: row, TableVersion: v, LastUse: rollout.NoVersion, GroupMean: unknown, GroupStd: unknown,
+		Base: unknown, Left: true, Life: &life}, nil
 }
 
 // Show returns all that is known of a rollout that the table holds.
@@ -177,6 +201,9 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	}
 	for _, turn := range x.Turns {
 		shown.TurnList = append(shown.TurnList, Turn{turn.Start, turn.End, Number(turn.Reward), turn.Done})
+	}
+	if life, ok := t.Inspect().Life(h.ID); ok {
+		shown.Life = &life
 	}
 	_, mates, err := t.Inspect().Find(ctx, replay.Query{Group: h.Group, Limit: mostMates})
 	if err != nil {

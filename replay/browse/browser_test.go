@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reprise-rl/reprise/internal/browsertest"
 	"github.com/reprise-rl/reprise/replay"
@@ -27,7 +28,7 @@ const (
 // filled has 50 groups of 6 rollouts of 20 prompts, and a hostile group at the end: ids 301 to 303.
 func filled(t *testing.T) *replay.Table {
 	t.Helper()
-	table, err := replay.New(replay.Options{Capacity: 512, Sampler: replay.Prioritized})
+	table, err := replay.New(replay.Options{Capacity: 512, Sampler: replay.Prioritized, History: 512})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +186,74 @@ func TestHostileTextIsShownHarmlessly(t *testing.T) {
 	}
 	if n := p.Eval(length); n != float64(tooLong) {
 		t.Errorf("all of the line is %v characters, want %d", n, tooLong)
+	}
+	for _, e := range p.Errors {
+		t.Errorf("the page says %.400s", e)
+	}
+}
+
+// lived has a rollout that has left after all that can happen to one, and one that is there; their callers are hostile.
+func lived(t *testing.T) *replay.Table {
+	t.Helper()
+	at := time.Date(2026, 11, 25, 22, 0, 0, 0, time.UTC)
+	table, err := replay.New(replay.Options{Capacity: 1, Sampler: replay.Prioritized, History: 2,
+		Clock: func() time.Time { at = at.Add(time.Second); return at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := replay.WithCaller(t.Context(), "<b>\u202eworker")
+	insert(t, table, "sum", 1)
+	for range 20 {
+		if _, err := table.Sample(ctx, rollout.Request{Size: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Report(ctx, rollout.Feedback{ID: 1, Advantage: rollout.Measured(0.5), Tokens: 2, RatioSum: 3,
+		RatioSquares: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Advance(ctx, 7); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, table, "sum", 1)
+	return table
+}
+
+func TestTheLifeOfARolloutIsToldAlsoOnceItHasLeft(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, lived(t))
+	lines := `[...document.querySelectorAll(".life li")].map((e) =>
+		[...e.children].slice(1).map((c) => c.textContent).join(" ") || e.textContent).join("\n")`
+	for _, width := range []int{320, 1280} {
+		p.Size(width, 900)
+		p.Go(address + "&id=1")
+		until(p, `document.querySelector("#one .facts")`)
+		told := strings.Split(p.Text(lines), "\n")
+		want := map[int]string{0: "version 0 inserted, priority 1.00e-6", 1: "7 events between are forgotten",
+			2:  "version 0 drawn in batch 8 2 times, probability 1, weight 1, staleness 0, used by <b>U+202Eworker",
+			15: "version 0 reported, priority 0.5, |advantage| 0.5, mean ratio 1.5 by <b>U+202Eworker",
+			16: "version 7 left: the table was full"}
+		for i, line := range want {
+			if i >= len(told) || told[i] != line {
+				t.Errorf("line %d of the life is not %q:\n%s", i, line, strings.Join(told, "\n"))
+			}
+		}
+		if left := p.Text(`document.querySelector("#one").textContent`); !strings.Contains(left, "It has left the table") ||
+			p.Text(`document.querySelectorAll("#one b, #one .tokens").length`) != "0" {
+			t.Errorf("a rollout that has left is shown as %s", left)
+		}
+		if *shots != "" {
+			p.Shot(filepath.Join(*shots, fmt.Sprintf("rollouts-left-%d.png", width)))
+		}
+		if wide := p.Text(`document.documentElement.scrollWidth`); wide != fmt.Sprint(width) {
+			t.Errorf("the page is %s px wide in %d px", wide, width)
+		}
+		p.Go(address + "&id=2")
+		until(p, `document.querySelector("#one .facts")`)
+		if told := p.Text(lines); told != "version 7 inserted, priority 1.00e-6" ||
+			p.Text(`document.querySelectorAll(".tokens").length`) != "1" {
+			t.Errorf("the life of one that is there: %s", told)
+		}
 	}
 	for _, e := range p.Errors {
 		t.Errorf("the page says %.400s", e)

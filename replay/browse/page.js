@@ -246,6 +246,11 @@
     const add = (name, value, how) => list.append(element("div", "", element("dt", "", name), element("dd", how, value)));
     add("reward", signed(r.reward), sign(r.reward));
     add("advantage", signed(r.advantage), sign(r.advantage));
+    if (r.left) {
+      add("group", whole.format(r.group));
+      add("version", whole.format(r.version));
+      return list;
+    }
     add("group's rewards", number(r.group_mean) + " ± " + number(r.group_std));
     add("version, age", whole.format(r.version) + ", " + whole.format(r.age));
     add("uses", whole.format(r.uses) + (r.last_use >= 0 ? ", last at " + whole.format(r.last_use) : ""));
@@ -263,6 +268,44 @@
       list.append(element("div", "", element("dt", "", said(key, 100, "span")), element("dd", "", said(value, 300, "span"))));
     }
     return list;
+  }
+
+  // What the table remembers of a rollout's life, in words.
+  const causes = {
+    capacity: "the table was full", staleness: "it was older than max_staleness", uses: "it had max_uses uses", consumed: "it was used, and the table is a queue",
+    rewind: "it was newer than the version that the table was set back to", selection: "others of its group were selected", damage: "it could not be read back",
+  };
+  function told(e) {
+    const parts = [];
+    if (e.event === "evicted") return "left: " + (causes[e.cause] || e.cause);
+    if (e.draw) {
+      const d = e.draw;
+      parts.push("drawn in batch " + whole.format(d.batch) + (d.times > 1 ? " " + whole.format(d.times) + " times" : "") + (d.fresh ? " as fresh" : ""));
+      parts.push("probability " + number(d.probability), "weight " + number(d.weight), "staleness " + whole.format(d.staleness), d.outcome);
+    } else {
+      parts.push(e.event);
+    }
+    if (e.priority != null) parts.push("priority " + number(e.priority));
+    for (const [key, name] of [["advantage", "|advantage|"], ["td_error", "TD error"], ["grad_norm", "gradient norm"], ["mean_ratio", "mean ratio"]]) {
+      if (e.measured?.[key] != null) parts.push(name + " " + number(e.measured[key]));
+    }
+    return parts.join(", ");
+  }
+  function life(r) {
+    if (!r.life) return titled("Its life", element("p", "note", "The table does not remember it: key history."));
+    const day = new Intl.DateTimeFormat("en-CA", { dateStyle: "short" }), clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+    let before = "";
+    const items = r.life.events.flatMap((e, i) => {
+      const at = new Date(e.time), time = element("time", "", day.format(at) === before ? clock.format(at) : day.format(at) + " " + clock.format(at));
+      before = day.format(at);
+      time.dateTime = e.time;
+      const what = element("span", e.event === "evicted" ? "bad" : "", told(e));
+      if (e.caller) what.append(element("span", "still", " by ", said(e.caller, 100, "span")));
+      const line = element("li", "", time, element("span", "still", "version " + whole.format(e.version)), what);
+      const gap = i === 0 && r.life.forgotten ? [element("li", "still", whole.format(r.life.forgotten) + (r.life.forgotten === 1 ? " event" : " events") + " between are forgotten")] : [];
+      return [line, ...gap];
+    });
+    return titled("Its life", element("ol", "life", ...items));
   }
 
   const titled = (text, ...content) => [element("h2", "", text), ...content];
@@ -310,9 +353,14 @@
       return;
     }
     if (now !== asked) return;
+    if (r.left) {
+      one.replaceChildren(nav, element("h2", "", "Rollout " + r.id), element("p", "note", "It has left the table, which remembers its life."), facts(r), ...life(r));
+      scrollTo(0, 0);
+      return;
+    }
     one.replaceChildren(nav, element("h2", "", "Rollout " + r.id), facts(r), ...titled("Prompt", element("div", "box", said(r.prompt_id))),
       ...titled("Text", element("div", "box", r.text ? said(r.text) : "The client sent none: column text.")),
-      ...titled("Tokens", ...tokens(r)), ...beside(r), ...others(r));
+      ...titled("Tokens", ...tokens(r)), ...life(r), ...beside(r), ...others(r));
     scrollTo(0, 0);
   }
 
