@@ -182,7 +182,8 @@ func TestAHistoryForgetsThoseToWhichNothingHappenedForLongest(t *testing.T) {
 
 func TestALifeNamesThoseWhoseContextsSayWhoTheyAre(t *testing.T) {
 	clock := &fakeClock{time.Unix(1000, 0)}
-	table := mustNew(t, Options{Capacity: 4, MaxUses: 2, Sampler: Prioritized, History: 8, LeaseSeconds: 5, Clock: clock.time})
+	table := mustNew(t, Options{Capacity: 4, MaxUses: 2, Sampler: Prioritized, History: 8, LeaseSeconds: 5,
+		Clock: clock.time})
 	as := func(name string) context.Context { return WithCaller(ctx, name) }
 	ids, err := table.Insert(as("worker"), someGroup(rollout.Stream(1, "names", 0), 1, 0))
 	if err != nil {

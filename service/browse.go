@@ -80,7 +80,7 @@ func (t *table) findRollouts(ctx context.Context, q replay.Query) (browse.Page, 
 	if err := t.chargeAnswer(ctx, before+browse.RowBytes*int64(min(max(q.Limit, 0), replay.MostFound))); err != nil {
 		return browse.Page{}, err
 	}
-	return browse.Table{Table: t.rollouts}.Rollouts(ctx, q)
+	return t.shown().Rollouts(ctx, q)
 }
 
 // showRollout returns all that is known of a rollout.
@@ -89,7 +89,7 @@ func (t *table) showRollout(ctx context.Context, id rollout.ID) (browse.Rollout,
 	if !ok {
 		return t.showLeft(ctx, id)
 	}
-	bytes := browse.Bytes(h.Rollout)
+	bytes := t.shown().Bytes(h.Rollout)
 	if most := t.service.options.MaxMessageBytes; bytes > most {
 		return browse.Rollout{}, wire.Errorf(wire.TooLarge, "rollout %d may take %d bytes as JSON, above "+
 			"max_message_bytes %d: export it instead (reprise export --ids %[1]d), or raise max_message_bytes", id, bytes,
@@ -102,7 +102,7 @@ func (t *table) showRollout(ctx context.Context, id rollout.ID) (browse.Rollout,
 	if err := t.chargeAnswer(ctx, bytes); err != nil {
 		return browse.Rollout{}, err
 	}
-	return browse.Table{Table: t.rollouts}.Show(ctx, h)
+	return t.shown().Show(ctx, h)
 }
 
 // showLeft returns what is remembered of a rollout that has left.
@@ -110,11 +110,16 @@ func (t *table) showLeft(ctx context.Context, id rollout.ID) (browse.Rollout, er
 	if err := t.chargeAnswer(ctx, browse.LeftBytes); err != nil {
 		return browse.Rollout{}, err
 	}
-	shown, err := browse.Table{Table: t.rollouts}.ShowLeft(id)
+	shown, err := t.shown().ShowLeft(id)
 	if err != nil {
 		err = wire.Errorf(wire.NotFound, "%s", err)
 	}
 	return shown, err
+}
+
+// shown returns the table as pages show it.
+func (t *table) shown() browse.Table {
+	return browse.Table{Table: t.rollouts, Decoder: t.service.options.Decoder}
 }
 
 // named returns the context with the name of the caller, for a table's history.

@@ -178,13 +178,24 @@ func printRollout(r *browse.Rollout) {
 	if r.Life != nil {
 		printLife(r.Life)
 	}
-	if r.Text != "" {
-		fmt.Println("\ntext")
-		for text := range strings.Lines(r.Text) {
-			fmt.Printf("  %s\n", quoted(strings.TrimSuffix(text, "\n")))
-		}
+	printText("prompt, decoded", r.PromptText)
+	if r.Decoded {
+		printText("text, decoded", r.Text)
+	} else {
+		printText("text", r.Text)
 	}
 	printTokens(r)
+}
+
+// printText prints a text, if there is one, under its name.
+func printText(name, text string) {
+	if text == "" {
+		return
+	}
+	fmt.Printf("\n%s\n", name)
+	for line := range strings.Lines(text) {
+		fmt.Printf("  %s\n", quoted(strings.TrimSuffix(line, "\n")))
+	}
 }
 
 // printLife prints a line for each event.

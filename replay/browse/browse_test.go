@@ -77,7 +77,8 @@ func TestARolloutThatHasLeftTakesNoMoreThanItsBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(shown)
-	if n := len(shown.Life.Events); err != nil || int64(len(text)) > browse.LeftBytes || n != replay.MostEvents || !shown.Left {
+	if n := len(shown.Life.Events); err != nil || int64(len(text)) > browse.LeftBytes || n != replay.MostEvents ||
+		!shown.Left {
 		t.Errorf("%d events as %d bytes of JSON, want %d events in %d bytes: %v", n, len(text), replay.MostEvents,
 			browse.LeftBytes, err)
 	}

@@ -72,10 +72,10 @@ func filled(t *testing.T) *replay.Table {
 	return table
 }
 
-func serve(t *testing.T, table *replay.Table) (address string) {
+func serve(t *testing.T, table browse.Table) (address string) {
 	t.Helper()
 	server := httptest.NewServer(browse.Handler(func(*http.Request) (browse.Source, error) {
-		return browse.Table{Table: table}, nil
+		return table, nil
 	}, func(error) int { return http.StatusInternalServerError }))
 	t.Cleanup(server.Close)
 	return server.URL + "/rollouts?table=sums"
@@ -88,7 +88,7 @@ func until(p *browsertest.Page, condition string) {
 
 func TestTheListFiltersSortsAndPagesByItsAddress(t *testing.T) {
 	p := browsertest.Open(t)
-	address := serve(t, filled(t))
+	address := serve(t, browse.Table{Table: filled(t)})
 	ids := `[...document.querySelectorAll("#rows tbody th")].map((e) => e.textContent).join(" ")`
 	p.Size(1280, 900)
 	p.Go(address)
@@ -156,7 +156,7 @@ func TestTheListFiltersSortsAndPagesByItsAddress(t *testing.T) {
 
 func TestHostileTextIsShownHarmlessly(t *testing.T) {
 	p := browsertest.Open(t)
-	address := serve(t, filled(t))
+	address := serve(t, browse.Table{Table: filled(t)})
 	p.Size(390, 800)
 	for _, at := range []string{address, address + "&id=301", address + "&id=302"} {
 		p.Go(at)
@@ -221,7 +221,7 @@ func lived(t *testing.T) *replay.Table {
 
 func TestTheLifeOfARolloutIsToldAlsoOnceItHasLeft(t *testing.T) {
 	p := browsertest.Open(t)
-	address := serve(t, lived(t))
+	address := serve(t, browse.Table{Table: lived(t)})
 	lines := `[...document.querySelectorAll(".life li")].map((e) =>
 		[...e.children].slice(1).map((c) => c.textContent).join(" ") || e.textContent).join("\n")`
 	for _, width := range []int{320, 1280} {
@@ -260,10 +260,37 @@ func TestTheLifeOfARolloutIsToldAlsoOnceItHasLeft(t *testing.T) {
 	}
 }
 
+// spelt says the ids of tokens.
+type spelt struct{}
+
+func (spelt) Decode(ids []int32) string { return fmt.Sprintf("the tokens %v\u202e", ids) }
+
+func (spelt) DecodedBytes(ids []int32) int64 { return 16 + 12*int64(len(ids)) }
+
+func TestWhatCameWithoutTextIsDecoded(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, browse.Table{Table: lived(t), Decoder: spelt{}})
+	p.Size(800, 900)
+	p.Go(address)
+	until(p, `document.querySelector("#rows tbody tr")`)
+	if said := p.Text(`document.querySelector("#rows tbody td:last-child").textContent`); said != "the tokens [2]U+202E" {
+		t.Errorf("the row says %q", said)
+	}
+	p.Go(address + "&id=2")
+	until(p, `document.querySelector("#one .facts")`)
+	if said := p.Text(`[...document.querySelectorAll("#one h2, #one .box .said")].slice(1, 6).map((e) => e.textContent)
+		.join("; ")`); said != "Prompt; sum; the tokens [1]U+202E; Text, decoded; the tokens [2]U+202E" {
+		t.Errorf("the rollout says %q", said)
+	}
+	if *shots != "" {
+		p.Shot(filepath.Join(*shots, "rollouts-decoded.png"))
+	}
+}
+
 // The screenshots are kept in the folder of -shots, if given.
 func TestThePageFitsEveryWidth(t *testing.T) {
 	p := browsertest.Open(t)
-	address := serve(t, filled(t))
+	address := serve(t, browse.Table{Table: filled(t)})
 	for name, at := range map[string]string{"list": "&where=reward+%3E+0+%26%26+uses+%3E+0&order=advantage", "one": "&id=121"} {
 		for _, width := range []int{320, 390, 800, 1280} {
 			p.Size(width, 900)

@@ -292,7 +292,7 @@
     return parts.join(", ");
   }
   function life(r) {
-    if (!r.life) return titled("Its life", element("p", "note", "The table does not remember it: key history."));
+    if (!r.life) return [];
     const day = new Intl.DateTimeFormat("en-CA", { dateStyle: "short" }), clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
     let before = "";
     const items = r.life.events.flatMap((e, i) => {
@@ -358,8 +358,11 @@
       scrollTo(0, 0);
       return;
     }
-    one.replaceChildren(nav, element("h2", "", "Rollout " + r.id), facts(r), ...titled("Prompt", element("div", "box", said(r.prompt_id))),
-      ...titled("Text", element("div", "box", r.text ? said(r.text) : "The client sent none: column text.")),
+    const prompt = [element("div", "box", said(r.prompt_id))];
+    if (r.prompt_text) prompt.push(element("p", "note", "Its tokens, decoded:"), element("div", "box", said(r.prompt_text)));
+    const text = element("div", "box", r.text ? said(r.text) : r.decoded ? "Its tokens say nothing." : "The client sent none: column text. A service with a tokenizer decodes the tokens.");
+    one.replaceChildren(nav, element("h2", "", "Rollout " + r.id), facts(r), ...titled("Prompt", ...prompt),
+      ...titled(r.decoded ? "Text, decoded" : "Text", text),
       ...titled("Tokens", ...tokens(r)), ...life(r), ...beside(r), ...others(r));
     scrollTo(0, 0);
   }
