@@ -299,7 +299,7 @@ func (b *Board) sources(dir string) ([]string, error) {
 	}
 	ofRun := func(dir string) (files []string) {
 		for _, name := range []string{results.ConfigFile, results.MetricsFile, results.TimingFile, results.EvalFile,
-			results.SummaryFile} {
+			results.ProblemsFile, results.SummaryFile} {
 			files = append(files, path.Join(dir, name))
 		}
 		return files

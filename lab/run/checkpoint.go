@@ -344,6 +344,9 @@ func writeConfig(dir string, c Config) error {
 }
 
 func (s *session) createLogs() (err error) {
+	if err = results.WriteProblems(s.dir, s.evaluator.recorded()); err != nil {
+		return err
+	}
 	if s.metrics, err = results.CreateLog[results.Update](filepath.Join(s.dir, results.MetricsFile)); err != nil {
 		return err
 	}

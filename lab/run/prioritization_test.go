@@ -191,7 +191,7 @@ func TestARunWarnsWhereRolloutsOfAPromptDoNotMeet(t *testing.T) {
 		"replay.fresh_share=0.24;replay.draw_advantage=regroup;replay.select=5;pipeline.trainers=1;pipeline.batch=100": {
 			"replay.fresh_share: the 24 fresh rollouts of a batch are no whole groups of 5"},
 		"replay.fresh_share=0.26;pipeline.batch=100": nil,
-		"replay.history=100": {"replay.history: 100: nobody can look at the lives in a run's own table"},
+		"replay.history=100":                         {"replay.history: 100: nobody can look at the lives in a run's own table"},
 	} {
 		c, err := Load("", strings.Split(set, ";"))
 		if err != nil {
