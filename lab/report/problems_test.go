@@ -37,8 +37,10 @@ func TestAPageTellsWhichProblemsFlipped(t *testing.T) {
 	page := text(run)
 	for _, want := range []string{
 		"the same 4 problems, greedy. From update 0 to 20 the run gained 2 and lost 2.",
-		`<th class="word">0 to 20</th><td>2</td><td>2</td><td>2</td><td class="sentence">1-1, 3-1</td><td class="sentence">0-1, 2-1</td>`,
-		`<th class="word">10 to 20</th><td>2</td><td>1</td><td>1</td><td class="sentence">3-1</td><td class="sentence">0-1</td>`,
+		`<th class="word">0 to 20</th><td>2</td><td>2</td><td>2</td><td class="sentence">1-1, 3-1</td>` +
+			`<td class="sentence">0-1, 2-1</td>`,
+		`<th class="word">10 to 20</th><td>2</td><td>1</td><td>1</td><td class="sentence">3-1</td>` +
+			`<td class="sentence">0-1</td>`,
 		`<th class="word">0-1</th><td class="sentence">&lt;b&gt;0-1</td><td>1</td><td class="sentence">●●○</td>`,
 	} {
 		if !strings.Contains(page, want) {

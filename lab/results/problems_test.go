@@ -45,8 +45,8 @@ func TestFlipsAreTheProblemsThatOneOfTwoEvaluationsSolved(t *testing.T) {
 		g, l := Flips(&evals[0], &again)
 		if err != nil || !slices.Equal(g, gained) || !slices.Equal(l, lost) || again.Solved.Count() != count ||
 			again.Recorded() != min(n, MostProblems) || len(text) > MostProblems/6+500 {
-			t.Errorf("seed %d: of %d problems %d were gained and %d lost, by definition %d and %d; %d bytes, %v", seed, n, len(g),
-				len(l), len(gained), len(lost), len(text), err)
+			t.Errorf("seed %d: of %d problems %d were gained and %d lost, by definition %d and %d; %d bytes, %v", seed, n,
+				len(g), len(l), len(gained), len(lost), len(text), err)
 		}
 	}
 	if g, l := Flips(&Eval{Problems: 8}, &Eval{Problems: 8, Solved: Solved{255}}); g != nil || l != nil {

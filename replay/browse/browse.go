@@ -36,8 +36,8 @@ type Source interface {
 }
 
 // ErrGone says that the table does not hold a rollout, nor remembers its life.
-var ErrGone = errors.New("the table does not hold it: it has left, or was never there; a table with history remembers " +
-	"the latest that left")
+var ErrGone = errors.New("the table does not hold it: it has left, or was never there; a table with history " +
+	"remembers the latest that left")
 
 // Page is rollouts of a table.
 type Page struct {
