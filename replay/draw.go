@@ -25,6 +25,7 @@ func (t *Table) Sample(ctx context.Context, req rollout.Request) (*rollout.Batch
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.history.begin(ctx)
 	return s.sample(r)
 }
 
@@ -197,6 +198,7 @@ func (s *shard) sample(req request) (*rollout.Batch, error) {
 		return nil, err
 	}
 	b := s.draw(req)
+	s.history.settle(b, s.drawn, drawUsed)
 	s.acknowledge(s.drawn, b.Version)
 	return b, nil
 }
@@ -247,6 +249,9 @@ func (s *shard) draw(req request) *rollout.Batch {
 		batch.LogWeightScale = s.prioritized.importance(batch.Draws, s.version)
 	}
 	s.counts.Drawn += uint64(len(s.drawn))
+	if s.history != nil {
+		s.history.draw(batch, s.drawn)
+	}
 	return batch
 }
 

@@ -131,7 +131,7 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 		return nil, err
 	}
 	ids := idRange{t.lastID + 1, len(a.items), digest}
-	t.addToShards(a)
+	t.addToShards(ctx, a)
 	if batchID != "" {
 		t.rememberInsertion(batchID, ids)
 		if t.changes != nil {
@@ -377,7 +377,7 @@ func (t *Table) shardOfGroup(g int) int {
 }
 
 // addToShards numbers the groups and rollouts and adds them to their shards.
-func (t *Table) addToShards(a *arrivals) {
+func (t *Table) addToShards(ctx context.Context, a *arrivals) {
 	next := 0
 	if t.options.Entry == EnterMax { // all enter at the largest base, so each shard sees all of them before any enters
 		for g, n := range a.sizes {
@@ -396,6 +396,7 @@ func (t *Table) addToShards(a *arrivals) {
 		}
 		s.do(func(s *shard) {
 			s.expireLeases()
+			s.history.begin(ctx)
 			s.counts.Groups++
 			s.addGroup(a, next, next+n)
 		})

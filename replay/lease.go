@@ -19,6 +19,7 @@ func (t *Table) Lease(ctx context.Context, req rollout.Request) (*rollout.Batch,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.history.begin(ctx)
 	b, _, err := s.lease(r)
 	if err != nil {
 		return nil, err
@@ -211,6 +212,7 @@ func (s *shard) findLease(id rollout.BatchID) (int, error) {
 func (s *shard) acknowledgeLease(i int) {
 	l := s.leases[i]
 	s.leases = slices.Delete(s.leases, i, i+1)
+	s.history.settle(l.Batch, l.Slots, drawUsed)
 	s.acknowledge(l.Slots, l.Batch.Version)
 	if l.Request != "" {
 		s.answered.put(l.Request, l.Batch)
@@ -232,6 +234,7 @@ func (s *shard) noteConsumed(c Consumed) {
 func (s *shard) releaseLease(i int) {
 	l := s.leases[i]
 	s.leases = slices.Delete(s.leases, i, i+1)
+	s.history.settle(l.Batch, l.Slots, drawReturned)
 	s.undoDraws(l.Slots, l.Batch.Draws)
 }
 

@@ -39,6 +39,9 @@ type model struct {
 	staleness, meanStaleness      rollout.Histogram
 	since                         rollout.Histogram
 	evicted                       map[rollout.Cause]uint64
+
+	lives map[rollout.ID]*Life // of Options.History, whole and for good; nil: not told
+	now   func() time.Time     // of their events
 }
 
 // modelUnit is what is drawn and leaves together.
@@ -119,6 +122,7 @@ func (u *modelUnit) least() rollout.Version {
 func (m *model) evict(u *modelUnit, why rollout.Cause) {
 	u.present = false
 	m.evicted[why] += uint64(len(u.items))
+	m.noteEviction(u, why)
 }
 
 // room tells whether a queue can take groups, and whether it could if it were empty.
@@ -163,6 +167,7 @@ func (m *model) insert(groups ...rollout.Group) (ids int) {
 			m.items++
 			it.id = rollout.ID(m.items) + m.skipped.ids
 		}
+		m.noteInsertion(u)
 		if u.passed {
 			m.evict(u, rollout.EvictedBySelection)
 			continue
@@ -341,6 +346,7 @@ func (m *model) lease(id rollout.BatchID) *modelLease {
 
 func (m *model) acknowledge(id rollout.BatchID) {
 	l := m.lease(id)
+	m.noteOutcome(l.batch, Used)
 	for _, u := range l.units {
 		at := l.batch.Version
 		for _, it := range u.items {
@@ -366,6 +372,7 @@ func (m *model) acknowledge(id rollout.BatchID) {
 
 func (m *model) release(id rollout.BatchID) {
 	l := m.lease(id)
+	m.noteOutcome(l.batch, Returned)
 	for i, u := range l.units {
 		u.leased--
 		u.inEpoch = false
@@ -392,7 +399,6 @@ func (m *model) rewind(v rollout.Version) {
 			m.release(l.batch.ID)
 		}
 	}
-	m.version = v
 	for _, u := range m.all {
 		u.lastUse = min(u.lastUse, v)
 		ahead := func(it *modelItem) bool { return it.r.Span().Greatest > v }
@@ -400,6 +406,7 @@ func (m *model) rewind(v rollout.Version) {
 			m.evict(u, rollout.EvictedByRewind)
 		}
 	}
+	m.version = v
 }
 
 // rebase gives a rollout a new base, if it is there.
@@ -703,6 +710,7 @@ func (m *model) follow(b *rollout.Batch, req rollout.Request) string {
 		return problem
 	}
 	m.leases = append(m.leases, &modelLease{b, drawn, fresh})
+	m.noteDraws(b)
 	if problem := turns.check(b, drawn, fresh); problem != "" {
 		return problem
 	}
@@ -1261,6 +1269,7 @@ func (m *model) followPrompts(b *rollout.Batch, req rollout.Request, c choice) s
 	}
 	m.drawn += uint64(len(b.Draws))
 	m.leases = append(m.leases, &modelLease{b, drawn, make([]bool, len(drawn))})
+	m.noteDraws(b)
 	return m.checkAdvantages(b)
 }
 
@@ -1293,6 +1302,7 @@ func (tr *trial) update() {
 		if !tr.model.rebase(id, func(*modelItem) float64 { return p.Value + tr.model.o.PriorityEpsilon }) {
 			gone++
 		}
+		tr.model.noteReport(rollout.Feedback{ID: id})
 	}
 	tr.must(updateOf(tr.table, list...))
 	tr.must(updateOf(tr.twin, list...))
@@ -1333,6 +1343,7 @@ func (tr *trial) report() {
 		}) {
 			gone++
 		}
+		tr.model.noteReport(f)
 	}
 	tr.must(tr.table.Report(ctx, list...))
 	tr.must(tr.twin.Report(ctx, list...))
@@ -1492,7 +1503,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 }
 
 func runTrials(t *testing.T, o Options, seeds uint64) {
-	o.PromptIndex = !o.Sampler.Consumes() && o.Unit != UnitGroup
+	o.PromptIndex, o.History = !o.Sampler.Consumes() && o.Unit != UnitGroup, 1<<14
 	name := fmt.Sprintf("%s/capacity=%d,bytes=%d,staleness=%d,uses=%d,shards=%d,%s%s", o.Sampler, o.Capacity,
 		o.CapacityBytes, o.MaxStaleness, o.MaxUses, o.Shards, o.Retention, o.Unit)
 	if o.Sampler == Prioritized {
@@ -1507,6 +1518,7 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 		}
 		for seed := range seeds {
 			tr := newTrial(t, o, seed)
+			tr.model.lives, tr.model.now = make(map[rollout.ID]*Life), tr.clock.time
 			defer func() {
 				if t.Failed() {
 					t.Logf("seed %d", seed)
@@ -1517,6 +1529,9 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 				tr.check()
 				if i%5 == 0 {
 					tr.checkStats()
+				}
+				if i%50 == 49 || i == steps-1 {
+					tr.checkLives()
 				}
 			}
 		}

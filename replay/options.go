@@ -131,12 +131,15 @@ type Options struct {
 	UnknownLogprobs bool `json:"unknown_logprobs,omitempty" default:"off"`
 	// of every draw
 	Seed uint64 `json:"seed,omitempty" default:"0"`
+	// rollouts whose life the table remembers, those to which something happened last, in up to 1.5 KB each: when, at
+	// which version and by whom they were inserted, drawn, reported on and evicted; not saved
+	History int `json:"history,omitempty" default:"off" range:"[0, 16777216]"`
 	// until an unacknowledged batch goes back
 	LeaseSeconds float64 `json:"lease_seconds,omitempty" default:"60" range:"[0.001, 31622400]"`
 
 	// PriorityFunction is the priority base [BaseFunction]: a finite base, of which the absolute value counts.
 	PriorityFunction func(r *rollout.Rollout, advantage float32) float64 `json:"-"`
-	Clock            func() time.Time                                    `json:"-"` // for leases only [time.Now]
+	Clock            func() time.Time                                    `json:"-"` // for leases and History [time.Now]
 }
 
 // Retention is the rule for what a full table keeps.
@@ -571,9 +574,9 @@ func (o *Options) BetaAt(v rollout.Version) float64 {
 }
 
 // identity is what a table must share with the snapshot or the journal it is restored from, as JSON: everything that
-// changes what the same operations do. Lease time, vocabulary, token limit and the index by prompt may differ.
+// changes what the same operations do. Lease time, vocabulary, token limit, index by prompt and history may differ.
 func (o Options) identity() string {
-	o.LeaseSeconds, o.Vocab, o.MaxTokens, o.PromptIndex, o.UnknownLogprobs = 0, 0, 0, false, false
+	o.LeaseSeconds, o.Vocab, o.MaxTokens, o.PromptIndex, o.UnknownLogprobs, o.History = 0, 0, 0, false, false, 0
 	if o.DrawAdvantage == AdvantageStored {
 		o.DrawAdvantage = "" // as in snapshots and journals of before there were others
 	}

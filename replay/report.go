@@ -43,6 +43,7 @@ func (t *Table) Update(ctx context.Context, ids []rollout.ID, priorities []float
 		}
 	}
 	return t.setBases(ctx, len(ids), func(i int) rollout.ID { return ids[i] },
+		func(i int) rollout.Feedback { return rollout.Feedback{ID: ids[i]} },
 		func(p *prioritized, _ int32, i int) float64 {
 			if p.expression != nil {
 				return math.NaN()
@@ -71,6 +72,7 @@ func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 		}
 	}
 	err := t.setBases(ctx, len(feedback), func(i int) rollout.ID { return feedback[i].ID },
+		func(i int) rollout.Feedback { return feedback[i] },
 		func(w *prioritized, slot int32, i int) float64 {
 			it := &w.store.items[slot]
 			switch {
@@ -132,9 +134,11 @@ func checkFeedback(row int, f rollout.Feedback) error {
 }
 
 // setBases gives n rollouts the bases that base returns, in order. NaN and infinities leave the old base. It counts the
-// rollouts that are gone. It looks for each rollout in each shard, which takes long in tables of many.
+// rollouts that are gone. Feedback is what a history remembers. It looks for each rollout in each shard, which takes
+// long in tables of many.
 func (t *Table) setBases(
-	ctx context.Context, n int, id func(i int) rollout.ID, base func(w *prioritized, slot int32, i int) float64,
+	ctx context.Context, n int, id func(i int) rollout.ID, feedback func(i int) rollout.Feedback,
+	base func(w *prioritized, slot int32, i int) float64,
 ) error {
 	left, slots := make([]int32, n), make([]int32, n)
 	for i := range left {
@@ -144,9 +148,13 @@ func (t *Table) setBases(
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s.do(func(s *shard) { left = s.setBases(left, slots, id, base) })
+		s.do(func(s *shard) {
+			s.history.begin(ctx)
+			left = s.setBases(left, slots, id, feedback, base)
+		})
 	}
 	if len(left) > 0 {
+		t.noteLate(left, feedback)
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.ignored += uint64(len(left))
@@ -154,10 +162,25 @@ func (t *Table) setBases(
 	return nil
 }
 
+// noteLate has the histories note reports of rollouts that have left.
+func (t *Table) noteLate(late []int32, feedback func(i int) rollout.Feedback) {
+	if t.options.History == 0 {
+		return
+	}
+	for _, s := range t.shards {
+		s.do(func(s *shard) {
+			for _, i := range late {
+				s.history.reportLeft(feedback(int(i)))
+			}
+		})
+	}
+}
+
 // setBases gives those of the rollouts left that the shard holds their bases, and returns the others. It overwrites
 // slots.
 func (s *shard) setBases(
-	left, slots []int32, id func(i int) rollout.ID, base func(w *prioritized, slot int32, i int) float64,
+	left, slots []int32, id func(i int) rollout.ID, feedback func(i int) rollout.Feedback,
+	base func(w *prioritized, slot int32, i int) float64,
 ) (elsewhere []int32) {
 	for k, i := range left { // all before the first change, so that their waits for memory overlap
 		slots[k] = s.index.find(id(int(i)))
@@ -178,6 +201,9 @@ func (s *shard) setBases(
 					s.changes.changed(slots[k])
 				}
 			}
+		}
+		if s.history != nil {
+			s.history.report(slots[k], feedback(int(i)))
 		}
 	}
 	if s.prioritized != nil {

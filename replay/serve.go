@@ -72,6 +72,7 @@ func (v ServiceView) Lease(ctx context.Context, req rollout.Request) (*rollout.B
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.history.begin(ctx)
 	b, leased, err := s.lease(r)
 	if err == nil && !leased {
 		repeated := *b

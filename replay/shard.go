@@ -39,6 +39,7 @@ type shard struct {
 	consumed consumed                 // a queue's acknowledged request ids, whose rollouts are gone
 	counts   counts
 	changes  *changeLog // since the last cut; nil if nothing tracks the table
+	history  *history   // nil: none
 
 	evictCapacity, evictStaleness func(s int32)
 	drawn                         []int32     // slots of the batch being drawn
@@ -112,6 +113,7 @@ func newShard(o Options, number int) *shard {
 		}
 	}
 	s.suppliers = newSuppliers(s)
+	s.history = newHistory(s)
 	s.evictCapacity = func(slot int32) { s.evict(slot, byCapacity) }
 	s.evictStaleness = func(slot int32) { s.evict(slot, byStaleness) }
 	return s
@@ -130,15 +132,24 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 	for i := from; i < to; i++ {
 		if a.items[i].is(unselected) {
 			s.counts.passOver()
+			if s.history != nil {
+				s.history.refuse(&a.items[i], a.rollouts[i], bySelection)
+			}
 			continue
 		}
 		if allTooOld || s.tooOld(a.items[i]) {
 			s.counts.evicted(byStaleness, 0)
+			if s.history != nil {
+				s.history.refuse(&a.items[i], a.rollouts[i], byStaleness)
+			}
 			continue
 		}
 		slot := s.add(&a.items[i], a.rollouts[i])
 		if s.prioritized != nil {
 			s.prioritized.enter(slot, a.bases[i])
+		}
+		if s.history != nil {
+			s.history.insert(&a.items[i], a.rollouts[i], s.baseOf(slot))
 		}
 		if !together {
 			s.open(slot)
@@ -274,6 +285,9 @@ func (s *shard) evictOne(slot int32, why cause) {
 	s.counts.evicted(why, it.Uses)
 	if s.changes != nil {
 		s.changes.evicted(slot, it)
+	}
+	if s.history != nil {
+		s.history.leave(it, s.rollouts[slot], why)
 	}
 	if it.Leased > 0 {
 		it.set(evicted)

@@ -369,9 +369,9 @@ func (p pieces[T]) read(from *gob.Decoder) error {
 
 // Restore replaces the table's whole state by a snapshot's, but gives no id that either has given before: ids of
 // rollouts, groups and batches go on above both. The table must have the options of the one that was written, except
-// for the clock, lease_seconds, vocab, max_tokens, prompt_index and unknown_logprobs. A snapshot that is damaged, cut
-// off, of another format or of other options is refused and changes nothing. Rollouts are new copies. Restore reads no
-// more than the snapshot from r, and needs little memory besides the old state and the new.
+// for the clock, lease_seconds, vocab, max_tokens, prompt_index, unknown_logprobs and history. A snapshot that is
+// damaged, cut off, of another format or of other options is refused and changes nothing. Rollouts are new copies.
+// Restore reads no more than the snapshot from r, and needs little memory besides the old state and the new.
 func (t *Table) Restore(r io.Reader) error {
 	im, err := readImage(r, t.accepts)
 	if err != nil {

@@ -238,7 +238,7 @@ func updatePriorities(ctx context.Context, t *table, r *wire.PriorityUpdate) (an
 		ids[i] = rollout.ID(id)
 	}
 	return t.thenAdvance(ctx, r.Version, t.unlessDropped(func() error {
-		return t.rollouts.Update(ctx, ids, r.Priorities)
+		return t.rollouts.Update(t.named(ctx), ids, r.Priorities)
 	}))
 }
 
@@ -263,7 +263,7 @@ func reportDraws(ctx context.Context, t *table, r *wire.DrawReport) (any, error)
 		}
 	}
 	return t.thenAdvance(ctx, r.Version, t.unlessDropped(func() error {
-		return t.reports.once(r.RequestID, func() error { return t.rollouts.Report(ctx, list...) })
+		return t.reports.once(r.RequestID, func() error { return t.rollouts.Report(t.named(ctx), list...) })
 	}))
 }
 

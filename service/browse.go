@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,16 +80,16 @@ func (t *table) findRollouts(ctx context.Context, q replay.Query) (browse.Page, 
 	if err := t.chargeAnswer(ctx, before+browse.RowBytes*int64(min(max(q.Limit, 0), replay.MostFound))); err != nil {
 		return browse.Page{}, err
 	}
-	return browse.Table{Table: t.rollouts}.Rollouts(ctx, q)
+	return t.shown().Rollouts(ctx, q)
 }
 
 // showRollout returns all that is known of a rollout.
 func (t *table) showRollout(ctx context.Context, id rollout.ID) (browse.Rollout, error) {
 	h, ok := t.rollouts.Inspect().Get(id)
 	if !ok {
-		return browse.Rollout{}, wire.Errorf(wire.NotFound, "rollout %d: %s", id, browse.ErrGone)
+		return t.showLeft(ctx, id)
 	}
-	bytes := browse.Bytes(h.Rollout)
+	bytes := t.shown().Bytes(h.Rollout)
 	if most := t.service.options.MaxMessageBytes; bytes > most {
 		return browse.Rollout{}, wire.Errorf(wire.TooLarge, "rollout %d may take %d bytes as JSON, above "+
 			"max_message_bytes %d: export it instead (reprise export --ids %[1]d), or raise max_message_bytes", id, bytes,
@@ -101,7 +102,33 @@ func (t *table) showRollout(ctx context.Context, id rollout.ID) (browse.Rollout,
 	if err := t.chargeAnswer(ctx, bytes); err != nil {
 		return browse.Rollout{}, err
 	}
-	return browse.Table{Table: t.rollouts}.Show(ctx, h)
+	return t.shown().Show(ctx, h)
+}
+
+// showLeft returns what is remembered of a rollout that has left.
+func (t *table) showLeft(ctx context.Context, id rollout.ID) (browse.Rollout, error) {
+	if err := t.chargeAnswer(ctx, browse.LeftBytes); err != nil {
+		return browse.Rollout{}, err
+	}
+	shown, err := t.shown().ShowLeft(id)
+	if err != nil {
+		err = wire.Errorf(wire.NotFound, "%s", err)
+	}
+	return shown, err
+}
+
+// shown returns the table as pages show it.
+func (t *table) shown() browse.Table {
+	return browse.Table{Table: t.rollouts, Decoder: t.service.options.Decoder}
+}
+
+// named returns the context with the name of the caller, for a table's history.
+func (t *table) named(ctx context.Context) context.Context {
+	if t.History == 0 {
+		return ctx
+	}
+	a := t.service.accountOf(ctx)
+	return replay.WithCaller(ctx, cmp.Or(a.name, a.network))
 }
 
 // chargeAnswer waits for memory for an answer and charges it until the call's context ends, which is once the answer is

@@ -46,6 +46,34 @@ func TestRolloutsAreFoundAndShown(t *testing.T) {
 	checkRefusal(t, err, wire.NotFound, "rollout 99", "has left")
 }
 
+// The life of a rollout names its callers, and is told after it has left.
+func TestALifeIsShownAlsoOnceTheRolloutHasLeft(t *testing.T) {
+	v := serve(t, Options{Caller: func(context.Context) string { return "trainer-0" }})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 2, History: 8}})
+	v.fill("a", group(1, 0))
+	if _, err := v.get(wire.SampleRequest{Table: "a", Size: 1}); err != nil {
+		t.Fatal(err)
+	}
+	do[wire.TableInfo](v, wire.UpdatePriorities, wire.PriorityUpdate{Table: "a", IDs: []uint64{1},
+		Priorities: []float64{1}})
+	v.fill("a", group(2, 0))
+	shown := do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 1})
+	var told []string
+	for _, e := range shown.Life.Events {
+		told = append(told, string(e.Kind)+" by "+e.Caller)
+	}
+	want := []string{"inserted by trainer-0", "drawn by trainer-0", "reported by trainer-0", "evicted by "}
+	if !shown.Left || !slices.Equal(told, want) || shown.Life.Events[1].Draw.Outcome != replay.Used {
+		t.Errorf("rollout 1 is shown as %+v, with the life %q, want %q", shown, told, want)
+	}
+	there := do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 2})
+	if there.Left || len(there.Life.Events) != 1 || there.Life.Events[0].Kind != replay.WasInserted {
+		t.Errorf("rollout 2 is shown as %+v", there)
+	}
+	_, err := try[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 99})
+	checkRefusal(t, err, wire.NotFound, "rollout 99", "a table with history")
+}
+
 // readers lets a caller read the table of its own name.
 type readers struct{}
 
@@ -106,6 +134,53 @@ func TestAttackAnswersAboutRolloutsAreBounded(t *testing.T) {
 	tests.Until(t, "the memory is free", func() bool { return v.service.outgoing.all.used.Load() == 0 })
 }
 
+// spelt says the ids of tokens, each by so many bytes that JSON writes as six.
+type spelt struct{}
+
+func (spelt) Decode(ids []int32) string {
+	var b strings.Builder
+	for _, id := range ids {
+		b.WriteString(strings.Repeat("\x01", 5) + fmt.Sprint(id))
+	}
+	return b.String()
+}
+
+func (spelt) DecodedBytes(ids []int32) int64 { return 16 * int64(len(ids)) }
+
+func TestRolloutsWithoutTextAreDecodedWithinWhatIsCharged(t *testing.T) {
+	v := serve(t, Options{Decoder: spelt{}})
+	v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 64}})
+	c := rollout.Completion{}
+	for i := range 2000 {
+		c.Tokens, c.Logprobs = append(c.Tokens, int32(100+i)), append(c.Logprobs, -1)
+	}
+	long := rollout.New("sum", []int32{7, 8}, c)
+	short := rollout.New("sum", []int32{7}, rollout.Completion{Tokens: []int32{9}, Logprobs: []float32{-1}})
+	said := rollout.New("sum", []int32{7}, c)
+	said.Text = "said"
+	v.fill("a", rollout.Group{Rollouts: []*rollout.Rollout{long, short, said}})
+	page := do[browse.Page](v, wire.Rollouts, wire.RolloutsRequest{Table: "a",
+		Query: replay.Query{Limit: 9}})
+	for i, want := range []string{spelt{}.Decode(c.Tokens)[:300], spelt{}.Decode([]int32{9}), "said"} {
+		row := page.Rows[len(page.Rows)-1-i]
+		if text, err := encodeJSON(row); err != nil || row.Text != want || row.Cut != (i == 0) ||
+			len(text) > browse.RowBytes {
+			t.Errorf("row %d of %d bytes says %q, %v, want %q", i, len(text), row.Text, row.Cut, want)
+		}
+	}
+	for id, want := range map[uint64]*rollout.Rollout{1: long, 3: said} {
+		shown := do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: id})
+		text, err := encodeJSON(shown)
+		if most := v.service.tables["a"].shown().Bytes(want); err != nil || int64(len(text)) > most {
+			t.Errorf("rollout %d takes %d bytes, %v: %d are charged", id, len(text), err, most)
+		}
+		if shown.Decoded != (want.Text == "") || shown.PromptText != (spelt{}).Decode(want.Tokens[:len(want.Tokens)-2000]) ||
+			shown.Decoded && shown.Text != (spelt{}).Decode(c.Tokens) {
+			t.Errorf("rollout %d is shown with prompt %q, and decoded text: %v", id, shown.PromptText, shown.Decoded)
+		}
+	}
+}
+
 func TestNoRowTakesMoreThanIsCharged(t *testing.T) {
 	v := serve(t, Options{})
 	v.create(wire.Table{Name: "a", Options: replay.Options{Capacity: 64}})
@@ -118,7 +193,7 @@ func TestNoRowTakesMoreThanIsCharged(t *testing.T) {
 		t.Errorf("a row takes %d bytes, error %v: at most %d are charged", len(text), err, browse.RowBytes)
 	}
 	whole, err := encodeJSON(do[browse.Rollout](v, wire.ShowRollout, wire.RolloutRequest{Table: "a", ID: 1}))
-	if most := browse.Bytes(g.Rollouts[0]); err != nil || int64(len(whole)) > most {
+	if most := (browse.Table{}).Bytes(g.Rollouts[0]); err != nil || int64(len(whole)) > most {
 		t.Errorf("the rollout takes %d bytes, error %v: at most %d are charged", len(whole), fmt.Sprint(err), most)
 	}
 }

@@ -454,7 +454,7 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 	}
 	defer t.service.tableMemory.add(-charged) // recount charges what the table really took
 	insert := func() (err error) {
-		ids, err = t.rollouts.ServiceView().InsertOnce(ctx, in.BatchID, in.groups...)
+		ids, err = t.rollouts.ServiceView().InsertOnce(t.named(ctx), in.BatchID, in.groups...)
 		return err
 	}
 	before := t.rollouts.ServiceView().Groups()

@@ -364,7 +364,7 @@ func (h *holdings) tryGrow(bytes int64) (free int64, ok bool) {
 func (h *holdings) grow(bytes int64) error {
 	if free, ok := h.tryGrow(bytes); !ok {
 		return wire.Errorf(wire.TooLarge, "it takes %d bytes, %d of %d are free for tables: drop a table, lower "+
-			"capacity_bytes or shards, or raise memory_bytes", bytes, free, h.most)
+			"capacity_bytes, shards or history, or raise memory_bytes", bytes, free, h.most)
 	}
 	return nil
 }
@@ -378,11 +378,14 @@ func (h *holdings) charge(bytes int64, what string, args ...any) error {
 	return nil
 }
 
-// tableBytes returns what a table takes: its shards; its rollouts with their overhead, those too that left and are on
-// lease or in remembered batches; and the ids, grants and prompts that it remembers.
+// fixedBytes returns what a table takes from its creation on: its shards, and all that its history may come to hold.
+func (d *definition) fixedBytes() int64 { return int64(d.Shards)*shardOverhead + d.HistoryBytes() }
+
+// tableBytes returns what a table takes: its shards and its history; its rollouts with their overhead, those too that
+// left and are on lease or in remembered batches; and the ids, grants and prompts that it remembers.
 func (t *table) tableBytes() int64 {
 	f := t.rollouts.ServiceView().Flow()
-	bytes := int64(t.Shards)*shardOverhead + f.Bytes + f.Pinned + int64(f.Present)*replay.RolloutOverhead
+	bytes := t.fixedBytes() + f.Bytes + f.Pinned + int64(f.Present)*replay.RolloutOverhead
 	bytes += f.IDs + t.reports.bytes.Load() + t.gate.Load().Bytes()
 	if t.prompts != nil {
 		bytes += t.prompts.Bytes()

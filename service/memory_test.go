@@ -219,6 +219,34 @@ func TestAttackTablesOfManyShards(t *testing.T) {
 	}
 }
 
+// What a history may come to hold is charged as the table is created, and given back as it is dropped.
+func TestAttackHistoriesThatFillTheMemory(t *testing.T) {
+	v := serve(t, Options{MemoryBytes: 1 << 30})
+	create := func(name string, history int) error {
+		_, err := try[wire.TableInfo](v, wire.CreateTable, wire.Table{Name: name, Options: replay.Options{History: history}})
+		return err
+	}
+	checkRefusal(t, create("a", 1<<24), wire.TooLarge, "history: 16777216", "free for tables", "lower capacity_bytes")
+	checkRefusal(t, create("a", -1), wire.Invalid, "history: -1: want")
+	before := v.service.tableMemory.held.Load()
+	var err error
+	made := 0
+	for ; made < 20 && err == nil; made++ {
+		err = create(fmt.Sprint("t", made), 1<<17)
+	}
+	checkRefusal(t, err, wire.TooLarge, "history: 131072")
+	held := v.service.tableMemory.held.Load()
+	if most := v.service.tableMemory.most; held > most || held < int64(made-1)*replay.LifeBytes<<17 {
+		t.Errorf("%d histories of %d lives are counted as %d of %d bytes", made-1, 1<<17, held, most)
+	}
+	for i := range made - 1 {
+		do[struct{}](v, wire.DropTable, wire.TableRequest{Table: fmt.Sprint("t", i)})
+	}
+	if now := v.service.tableMemory.held.Load(); now != before {
+		t.Errorf("%d bytes are held once the tables are dropped, want %d", now, before)
+	}
+}
+
 // A table without capacity_bytes gets a part of the memory, and all tables together keep to theirs.
 func TestAttackTablesThatFillTheMemory(t *testing.T) {
 	v := serve(t, Options{MemoryBytes: minMemory, MaxMessageBytes: 1 << 20, MaxOutgoingBytes: 8 << 20})

@@ -501,7 +501,7 @@ func (t *table) leaseOrUse(ctx context.Context, r drawRequest, h *holder) (*roll
 	if err != nil {
 		return nil, err
 	}
-	b, err := t.rollouts.ServiceView().Lease(ctx, r.Request)
+	b, err := t.rollouts.ServiceView().Lease(t.named(ctx), r.Request)
 	switch {
 	case err != nil || b.Repeated:
 		release()

@@ -56,6 +56,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/limits"
 	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/rollout/option"
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/journal/segments"
@@ -121,9 +122,11 @@ type Options struct {
 	Cluster Cluster `yaml:"-" json:"-"` // nil: this service has all its tables, and knows no other
 	// name of a call's caller, to whom leases belong; nil: "" for all
 	Caller func(ctx context.Context) string `yaml:"-" json:"-"`
-	Logger *slog.Logger                     `yaml:"-" json:"-"` // nil: slog.Default()
-	Clock  func() time.Time                 `yaml:"-" json:"-"` // of leases and grants; nil: time.Now
-	Disk   disk.Files                       `yaml:"-" json:"-"` // of journals; nil: the operating system's
+	// makes the texts of rollouts that came without one, for people who look at them; nil: none
+	Decoder browse.Decoder   `yaml:"-" json:"-"`
+	Logger  *slog.Logger     `yaml:"-" json:"-"` // nil: slog.Default()
+	Clock   func() time.Time `yaml:"-" json:"-"` // of leases and grants; nil: time.Now
+	Disk    disk.Files       `yaml:"-" json:"-"` // of journals; nil: the operating system's
 }
 
 // Access decides who may do what. It may be called concurrently.

@@ -67,11 +67,11 @@ func (s *Service) create(w wire.Table, most int) (*table, error) {
 	if d.CapacityBytes == 0 {
 		d.CapacityBytes = s.tableMemory.most / (defaultTables + 1)
 	}
-	shards := int64(d.Shards) * shardOverhead
-	if err := s.tableMemory.grow(shards); err != nil {
-		return nil, fmt.Errorf("shards: %d: %w", d.Shards, err)
+	fixed := d.fixedBytes()
+	if err := s.tableMemory.grow(fixed); err != nil {
+		return nil, fmt.Errorf("shards: %d, history: %d: %w", d.Shards, d.History, err)
 	}
-	defer s.tableMemory.add(-shards) // recount charges them
+	defer s.tableMemory.add(-fixed) // recount charges it
 	store, err := replay.New(s.replayOptions(d))
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 func everyKey() []Table {
 	return []Table{prioritizedKeys(), {Name: "lab", Options: replay.Options{
 		Retention: replay.KeepPositive, PositiveFraction: 0.5, PositivesPerPrompt: 2, PositiveShare: 0.25,
-		PromptIndex: true, UnknownLogprobs: true, DrawAdvantage: replay.AdvantageBaseline, Select: 4,
+		PromptIndex: true, History: 100, UnknownLogprobs: true, DrawAdvantage: replay.AdvantageBaseline, Select: 4,
 		SelectBy: replay.SelectReward}},
 		{Name: "lab", Options: replay.Options{Sources: []replay.Source{
 			{Name: "new", Pool: replay.PoolFresh, Count: 2, Where: "reward > 0", Backfill: "old"},

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/reprise-rl/reprise/lab/board"
+	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -26,7 +27,7 @@ const maxBoardConnections = 64
 
 // Run serves until the context ends.
 func (c *boardCommand) Run(ctx context.Context) error {
-	shown, err := board.Open(string(c.Dir))
+	shown, err := board.Open(string(c.Dir), board.Tables{Files: run.TableFiles(), Last: run.LastTable})
 	if err != nil {
 		return err
 	}

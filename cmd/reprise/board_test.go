@@ -93,6 +93,9 @@ func TestABoardShowsARunWhileItTrains(t *testing.T) {
 	until("the run is listed as interrupted", func() bool {
 		return strings.Contains(page(""), `class="state interrupted"`)
 	})
+	if listed := page("rollouts/find?run=run&limit=1"); !strings.Contains(listed, `"prompt_id"`) {
+		t.Errorf("the rollouts of its checkpoint: %s", listed)
+	}
 	if code := interrupt(t, served); code != 0 {
 		t.Errorf("the board: exit code %d", code)
 	}

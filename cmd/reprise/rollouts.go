@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/words"
@@ -129,6 +130,12 @@ func cell(text string, columns int, pad bool) string {
 
 // printRollout prints all that is known of a rollout.
 func printRollout(r *browse.Rollout) {
+	if r.Left {
+		fmt.Printf("rollout %d of group %d has left; it was of version %d, with reward %s and advantage %s\n", r.ID, r.Group,
+			r.Version, short(r.Reward), short(r.Advantage))
+		printLife(r.Life)
+		return
+	}
 	fmt.Printf("rollout %d of group %d, prompt \"%s\"\n", r.ID, r.Group, quoted(r.PromptID))
 	line := func(name, format string, values ...any) {
 		fmt.Println(strings.TrimRight(fmt.Sprintf("  %-12s %s", name, fmt.Sprintf(format, values...)), " "))
@@ -168,13 +175,72 @@ func printRollout(r *browse.Rollout) {
 		line(name, "%d: reward %s, advantage %s  %s", mate.ID, short(mate.Reward), short(mate.Advantage),
 			cell(mate.Text, 24, false))
 	}
-	if r.Text != "" {
-		fmt.Println("\ntext")
-		for text := range strings.Lines(r.Text) {
-			fmt.Printf("  %s\n", quoted(strings.TrimSuffix(text, "\n")))
-		}
+	if r.Life != nil {
+		printLife(r.Life)
+	}
+	printText("prompt, decoded", r.PromptText)
+	if r.Decoded {
+		printText("text, decoded", r.Text)
+	} else {
+		printText("text", r.Text)
 	}
 	printTokens(r)
+}
+
+// printText prints a text, if there is one, under its name.
+func printText(name, text string) {
+	if text == "" {
+		return
+	}
+	fmt.Printf("\n%s\n", name)
+	for line := range strings.Lines(text) {
+		fmt.Printf("  %s\n", quoted(strings.TrimSuffix(line, "\n")))
+	}
+}
+
+// printLife prints a line for each event.
+func printLife(l *replay.Life) {
+	fmt.Printf("\nlife\n")
+	for i, e := range l.Events {
+		var facts []string
+		add := func(name string, value *float64) {
+			if value != nil {
+				facts = append(facts, name+" "+short(browse.Number(*value)))
+			}
+		}
+		what := string(e.Kind)
+		add("priority", e.Priority)
+		if m := e.Measured; m != nil {
+			add("|advantage|", m.Advantage)
+			add("TD error", m.TDError)
+			add("gradient norm", m.GradNorm)
+			add("mean ratio", m.MeanRatio)
+		}
+		if d := e.Draw; d != nil {
+			if what = fmt.Sprintf("drawn in batch %d", d.Batch); d.Times > 1 {
+				what += fmt.Sprintf(" %d times", d.Times)
+			}
+			if d.Fresh {
+				what += " as fresh"
+			}
+			add("probability", &d.Probability)
+			add("weight", &d.Weight)
+			facts = append(facts, fmt.Sprintf("staleness %d", d.Staleness), string(d.Outcome))
+		}
+		if e.Cause != "" {
+			what = "left by " + string(e.Cause)
+		}
+		if len(facts) > 0 {
+			what += ": " + strings.Join(facts, ", ")
+		}
+		if e.Caller != "" {
+			what += " (" + quoted(e.Caller) + ")"
+		}
+		fmt.Printf("  %s  version %d  %s\n", e.Time.Local().Format(time.DateTime), e.Version, what)
+		if i == 0 && l.Forgotten > 0 {
+			fmt.Printf("  %s between are forgotten\n", words.Plural(l.Forgotten, "event"))
+		}
+	}
 }
 
 // printTokens prints a line for each token.

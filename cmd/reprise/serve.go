@@ -31,6 +31,7 @@ type serveCommand struct {
 	Sync        text          `help:"What an acknowledged insert survives: always, the default (power loss), interval (kill -9, and power loss but for the last second), off (kill -9)."`
 	Interval    time.Duration `help:"Time between two syncs with --sync interval (1s)."`
 	Table       []string      `sep:"none" help:"Create a table, with the keys of the configuration file: name=math,capacity=4096,sampler=prioritized; may be repeated."`
+	Tokenizer   dir           `help:"Hugging Face folder, or a run of reprise train, whose tokenizer decodes rollouts that came without text, for people who look at them."`
 	Tokens      file          `help:"YAML file of tokens and their rights. Without it everyone may do everything."`
 	Certificate file          `name:"tls-certificate" help:"PEM file of the service's certificate and its chain."`
 	Key         file          `name:"tls-key" help:"PEM file of the certificate's key."`
@@ -108,6 +109,7 @@ func (c *serveCommand) load() (server.Config, error) {
 	config.Listen = cmp.Or(string(c.Listen), config.Listen)
 	config.Unix = cmp.Or(string(c.Unix), config.Unix)
 	config.HTTP = cmp.Or(string(c.HTTP), config.HTTP)
+	config.Tokenizer = cmp.Or(string(c.Tokenizer), config.Tokenizer)
 	config.Tokens = cmp.Or(string(c.Tokens), config.Tokens)
 	config.Data = cmp.Or(string(c.Data), config.Data)
 	config.Sync = cmp.Or(journal.Sync(c.Sync), config.Sync)
@@ -140,6 +142,13 @@ func (c *serveCommand) load() (server.Config, error) {
 		}
 		given[t.Name] = true
 		config.SetTable(t)
+	}
+	if config.Tokenizer != "" {
+		if folder, err := dir(config.Tokenizer).description(); err != nil {
+			problems.Add(fmt.Errorf("tokenizer: %w", err))
+		} else {
+			config.Decoder = folder.Tokenizer
+		}
 	}
 	config = config.WithDefaults()
 	config.Check(&problems)

@@ -27,6 +27,7 @@ import (
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/nettest"
 	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/lab/policy/hf"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/access"
 	"github.com/reprise-rl/reprise/service/journal"
@@ -190,6 +191,32 @@ func TestServeKeepsAcknowledgedRollouts(t *testing.T) {
 	out := again.stop()
 	if !strings.Contains(out, "table math: 2 rollouts") || !strings.Contains(again.stderr.String(), "read 2 rollouts") {
 		t.Errorf("the recovery is not reported:\n%s\n%s", out, again.stderr.String())
+	}
+}
+
+func TestServeDecodesWhatCameWithoutText(t *testing.T) {
+	t.Parallel()
+	s := startServe(t, "--tokenizer", modelFolder(t), "--table", "name=math,capacity=8")
+	tokenizer, err := hf.NewCharTokenizer("0123456789+=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt, err := tokenizer.Encode("7+5=")
+	answer, failed := tokenizer.Encode("12")
+	if err := errors.Join(err, failed); err != nil {
+		t.Fatal(err)
+	}
+	r := rollout.New("p1", prompt, rollout.Completion{Tokens: answer, Logprobs: []float32{-1, -2}})
+	if _, err := s.dial(s.at.GRPC, client.Options{}).Table("math").Insert(t.Context(), rollout.Group{
+		Rollouts: []*rollout.Rollout{r}}); err != nil {
+		t.Fatal(err)
+	}
+	if list := succeeds(t, "", "rollouts", s.at.GRPC+"/math"); !strings.Contains(list, "     2  12\n") {
+		t.Errorf("the list has no decoded text:\n%s", list)
+	}
+	shown := succeeds(t, "", "rollouts", s.at.GRPC+"/math", "--show", "1")
+	if !strings.Contains(shown, "\nprompt, decoded\n  7+5=\n\ntext, decoded\n  12\n") {
+		t.Errorf("the rollout is shown as\n%s", shown)
 	}
 }
 
@@ -399,6 +426,7 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 		"sync: sometimes: want always":             {"--sync", "sometimes"},
 		"tls.key: none":                            {"--tls-certificate", "x"},
 		"reading the tokens file":                  {"--tokens", "nowhere"},
+		"tokenizer: nowhere does not exist: want":  {"--tokenizer", "nowhere"},
 		"colour: unknown key: want one of":         {"--table", "name=a,colour=red"},
 		"line 1: tabels: unknown key: want tables": {"--config", tests.File(t, "a.yaml", "tabels: []")},
 		"line 1: tables[0].kapacity: unknown key: want tables[0].capacity": {"--config",

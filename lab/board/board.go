@@ -6,6 +6,9 @@
 // request with its entity tag is answered by 304. A short script asks every two seconds while the page is visible. It
 // puts the new main part in place of the old and then dispatches the event reprise:replaced on the document.
 //
+// The rollouts in the last checkpoint of a run have the page of package browse. A board restores the table when a
+// reader asks for it, and keeps the last two.
+//
 // Links out of the folder are refused when a page is asked for. A board changes nothing, and answers to names of this
 // machine only. It has no tokens: whoever can connect can read. Listen on loopback.
 package board
@@ -36,6 +39,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/lab/report"
 	"github.com/reprise-rl/reprise/lab/results"
+	"github.com/reprise-rl/reprise/replay/browse"
 )
 
 var (
@@ -56,6 +60,7 @@ const (
 type Board struct {
 	dir    string
 	root   *os.Root // its files; refuses what leads out of the folder
+	tables Tables
 	text   *template.Template
 	policy string // content security policy
 	opened time.Time
@@ -67,6 +72,8 @@ type Board struct {
 
 	drawing sync.Mutex // one page at a time: a machine that trains has other work
 	pages   map[string]drawn
+
+	restored restored
 }
 
 // drawn is a page and the tag of the files that it was drawn from.
@@ -75,13 +82,13 @@ type drawn struct {
 	body []byte
 }
 
-// Open returns a board of a folder that exists.
-func Open(dir string) (*Board, error) {
+// Open returns a board of a folder that exists, with the rollouts of its runs.
+func Open(dir string, tables Tables) (*Board, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: want a folder with runs in it, such as runs for reprise train --out runs/NAME", err)
 	}
-	b := &Board{dir: dir, root: root, opened: time.Now(), most: maxRows, pages: make(map[string]drawn)}
+	b := &Board{dir: dir, root: root, tables: tables, opened: time.Now(), most: maxRows, pages: make(map[string]drawn)}
 	if b.text, err = template.New("board").Parse(pageText); err == nil {
 		b.policy, err = policy()
 	}
@@ -94,6 +101,11 @@ func Open(dir string) (*Board, error) {
 	mux.HandleFunc("GET /compare", b.compare)
 	mux.HandleFunc("GET /board.css", asset("text/css", styleText))
 	mux.HandleFunc("GET /board.js", asset("text/javascript", figures.Live+scriptText))
+	if tables.Last != nil {
+		pages := browse.Handler(b.rollouts, status)
+		mux.Handle("GET /rollouts", pages)
+		mux.Handle("GET /rollouts/", pages)
+	}
 	b.routes = hosts.Only(mux, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil)
 	return b, nil
 }
@@ -101,7 +113,7 @@ func Open(dir string) (*Board, error) {
 // Close closes the folder.
 func (b *Board) Close() error { return b.root.Close() }
 
-// ServeHTTP answers / (the list), /at/FOLDER/ and /compare?run=FOLDER&run=FOLDER.
+// ServeHTTP answers / (the list), /at/FOLDER/, /compare?run=FOLDER&run=FOLDER and /rollouts?run=FOLDER.
 func (b *Board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", b.policy)
@@ -229,6 +241,9 @@ func (b *Board) page(at, tag string, dirs []string, draw func(io.Writer) error) 
 		names[i] = b.name(dir)
 	}
 	v := view{Dir: b.dir, Tag: tag, At: strings.Join(names, ", ")}
+	if len(dirs) == 1 && !results.IsStudy(b.full(dirs[0])) && !results.IsComparison(b.full(dirs[0])) {
+		v.Rollouts = b.rolloutsAddress(dirs[0])
+	}
 	if err := b.text.ExecuteTemplate(&bar, "bar", v); err != nil {
 		return nil, err
 	}
@@ -284,7 +299,7 @@ func (b *Board) sources(dir string) ([]string, error) {
 	}
 	ofRun := func(dir string) (files []string) {
 		for _, name := range []string{results.ConfigFile, results.MetricsFile, results.TimingFile, results.EvalFile,
-			results.SummaryFile} {
+			results.ProblemsFile, results.SummaryFile} {
 			files = append(files, path.Join(dir, name))
 		}
 		return files
@@ -353,6 +368,7 @@ func status(err error) int {
 // view is the input of the templates.
 type view struct {
 	Dir, Tag, At string
+	Rollouts     string // address of the run's
 	Style        template.CSS
 	Error        string // instead of a list
 	Rows         []row

@@ -101,7 +101,7 @@ func must(t testing.TB, err error) {
 
 func open(t testing.TB, dir string) *board.Board {
 	t.Helper()
-	b, err := board.Open(dir)
+	b, err := board.Open(dir, board.Tables{})
 	must(t, err)
 	t.Cleanup(func() { b.Close() })
 	return b
@@ -537,7 +537,8 @@ func TestABoardIsOnlyRead(t *testing.T) {
 		!strings.Contains(answer.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'") {
 		t.Errorf("HEAD: %d %v, %d bytes, %v", answer.StatusCode, answer.Header, len(body), err)
 	}
-	if _, err := board.Open(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "want a folder") {
+	if _, err := board.Open(filepath.Join(dir, "none"), board.Tables{}); err == nil ||
+		!strings.Contains(err.Error(), "want a folder") {
 		t.Errorf("a folder that does not exist: %v", err)
 	}
 }

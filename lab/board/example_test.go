@@ -17,7 +17,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(runs)
-	b, err := board.Open(runs)
+	b, err := board.Open(runs, board.Tables{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/reprise-rl/reprise/internal/disk"
@@ -75,6 +76,13 @@ func renderRun(w io.Writer, run *results.Run) error {
 	}
 	p := newPage([]*arm{{label: "this run", colour: 1, runs: []*results.Run{run}}}, target)
 	p.Kind, p.Title, p.Headline = "Training run", title, runHeadline(run)
+	if s, ok := problemSection(run); ok {
+		p.Sections = slices.Insert(p.Sections, 1, s) // behind the accuracy
+	}
+	p.Sections = append(p.Sections, section{ID: "rollouts", Title: "Rollouts", Text: []string{
+		"The first command lists the rollouts in the table of the last checkpoint in a terminal, the second shows them on " +
+			"a page, token by token: link Rollouts of the run. This file has none of them."},
+		Command: "reprise rollouts RUN\nreprise board FOLDER-OF-RUNS"})
 	return p.write(w)
 }
 

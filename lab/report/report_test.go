@@ -91,10 +91,10 @@ func haveSections(t *testing.T, text map[string]string) {
 		"one-seed":           "headline accuracy seeds training reuse gpus facts configuration",
 		"collapsed":          "headline accuracy seeds training reuse gpus facts configuration",
 		"eight-long":         "headline accuracy seeds training reuse gpus facts configuration",
-		"running-comparison": both + " facts configuration", "run": both + " facts configuration",
-		"no-evaluation":  both + " facts configuration",
-		"one-evaluation": both + " facts configuration", "running": both + " configuration",
-		"only-begun": both + " configuration",
+		"running-comparison": both + " facts configuration", "run": both + " facts configuration rollouts",
+		"no-evaluation":  both + " facts configuration rollouts",
+		"one-evaluation": both + " facts configuration rollouts", "running": both + " configuration rollouts",
+		"only-begun": both + " configuration rollouts",
 	}
 	for name, text := range text {
 		var got []string

@@ -54,9 +54,14 @@ func (c *CondensedRun) Run() *Run {
 const condensedDigits = 5
 
 // Condense reduces a run to a line of metrics for each evaluation: counters as they stood, and of everything else the
-// mean over the updates since the evaluation before, to 5 digits. Evaluations stay as they are.
+// mean over the updates since the evaluation before, to 5 digits. Evaluations lose only what they tell of single
+// problems.
 func Condense(r *Run) *CondensedRun {
-	c := &CondensedRun{Evals: r.Evals, Summary: r.Summary, Noise: r.Noise}
+	evals := slices.Clone(r.Evals)
+	for i := range evals {
+		evals[i].Solved = nil
+	}
+	c := &CondensedRun{Evals: evals, Summary: r.Summary, Noise: r.Noise}
 	from := 0
 	for _, e := range append(slices.Clone(r.Evals), Eval{Update: math.MaxInt}) {
 		to := from

@@ -8,6 +8,7 @@
 //	               configuration and seed write the same bytes
 //	timing.jsonl   one [Timing] per update: wall time, kept apart because it is never the same twice
 //	eval.jsonl     one [Eval] per held-out evaluation; virtual time only
+//	problems.jsonl one [Problem] that evaluations ask, in their order
 //	summary.json   one [Summary], written when the run ends
 //	checkpoint/    opaque to this package
 //	report.html    written by package report
@@ -56,6 +57,7 @@ const (
 	MetricsFile   = "metrics.jsonl"
 	TimingFile    = "timing.jsonl"
 	EvalFile      = "eval.jsonl"
+	ProblemsFile  = "problems.jsonl"
 	SummaryFile   = "summary.json"
 	CompareFile   = "compare.json"
 	StudyFile     = "study.json"
@@ -80,8 +82,10 @@ type Run struct {
 	Updates []Update
 	Timings []Timing
 	Evals   []Eval
-	Summary *Summary // nil: the run has not ended
-	Noise   *Noise   // nil: it was not measured
+	// of the evaluations, in their order; none: an earlier build made the run, or no evaluation began
+	Problems []Problem
+	Summary  *Summary // nil: the run has not ended
+	Noise    *Noise   // nil: it was not measured
 }
 
 // ReadRun reads a run folder. Only config.yaml must exist.
@@ -101,6 +105,9 @@ func ReadRun(dir string) (*Run, error) {
 		return nil, err
 	}
 	if run.Evals, err = readLines(dir, EvalFile, ParseEvals); err != nil {
+		return nil, err
+	}
+	if run.Problems, err = readLines(dir, ProblemsFile, parseProblems); err != nil {
 		return nil, err
 	}
 	if run.Summary, err = ReadSummary(dir); err != nil {

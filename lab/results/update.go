@@ -108,6 +108,7 @@ type Eval struct {
 	Reward      Number     `json:"reward,omitzero"`      // their mean reward, or return of their episodes
 	Turns       Number     `json:"turns,omitzero"`       // mean of their episodes; environments only
 	Invalid     Number     `json:"invalid,omitzero"`     // share of those turns without a valid action; environments only
+	Solved      Solved     `json:"solved,omitempty"`     // which problems pass@1 counts, of the first MostProblems
 
 	Mismatch *Mismatch `json:"mismatch,omitempty"` // only of runs whose workers round the weights
 }
@@ -224,6 +225,9 @@ func ParseEvals(text []byte) ([]Eval, error) {
 		c.Check(e.Version >= 0, "version", e.Version, "0 or more")
 		c.Check(e.Problems >= 1, "problems", e.Problems, "1 or more")
 		c.Check(e.Samples >= 0, "samples", e.Samples, "0 or more")
+		want := (min(e.Problems, MostProblems) + 7) / 8
+		c.Check(e.Solved == nil || len(e.Solved) == want, "solved", len(e.Solved),
+			"%d bytes, a bit for each of %d problems", want, min(e.Problems, MostProblems))
 		for _, p := range e.PassAt {
 			c.Check(p.K >= 1 && p.K <= e.Samples, "pass_at.k", p.K, "1 to %d, the samples", e.Samples)
 			c.share("pass_at.rate", p.Rate)

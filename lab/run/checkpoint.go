@@ -286,8 +286,8 @@ func (s *saved) decode(from *gob.Decoder) error {
 // findCheckpoint returns the folder of the newest complete checkpoint. After a crash in replaceFolder it may have its
 // temporary name.
 func findCheckpoint(dir string) (string, error) {
-	place := filepath.Join(dir, results.CheckpointDir)
-	for _, p := range []string{place, place + newSuffix, place + oldSuffix} {
+	for _, suffix := range checkpointSuffixes() {
+		p := filepath.Join(dir, results.CheckpointDir+suffix)
 		if _, err := os.Stat(filepath.Join(p, stateFile)); err == nil {
 			return p, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -344,6 +344,9 @@ func writeConfig(dir string, c Config) error {
 }
 
 func (s *session) createLogs() (err error) {
+	if err = results.WriteProblems(s.dir, s.evaluator.recorded()); err != nil {
+		return err
+	}
 	if s.metrics, err = results.CreateLog[results.Update](filepath.Join(s.dir, results.MetricsFile)); err != nil {
 		return err
 	}
@@ -416,6 +419,9 @@ const (
 	newSuffix = ".new"
 	oldSuffix = ".old"
 )
+
+// checkpointSuffixes are what may follow the name of the newest complete checkpoint, the usual one first.
+func checkpointSuffixes() []string { return []string{"", newSuffix, oldSuffix} }
 
 // replaceFolder writes a folder under a temporary name and puts it in the place of the old one. At every moment one of
 // the two is complete.

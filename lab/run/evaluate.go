@@ -139,6 +139,7 @@ func (e *evaluator) summarise(trials []trial, line *results.Eval) {
 	if e.one > 0 {
 		line.Temperature = results.Num(e.one)
 	}
+	line.Solved = results.NewSolved(len(trials), func(i int) bool { return trials[i].correct })
 	line.MeanLength, line.Truncated = results.Num(length/n), results.Num(truncated/n)
 	if _, ok := e.task.(task.Environment); ok {
 		line.Turns, line.Invalid = results.Num(turns/n), results.Num(invalid/turns)
@@ -245,6 +246,15 @@ func (e *evaluator) mismatch(ctx context.Context, w *policy.Weights) (*results.M
 		}
 	}
 	return results.MismatchOf(logs), nil
+}
+
+// recorded lists the problems that evaluations tell of one by one.
+func (e *evaluator) recorded() []results.Problem {
+	var list []results.Problem
+	for _, p := range e.problems[:min(len(e.problems), results.MostProblems)] {
+		list = append(list, results.NewProblem(p.ID, p.Text))
+	}
+	return list
 }
 
 // trialOf returns the outcome of an episode that is over.

@@ -79,6 +79,9 @@ func TestGreedyEvaluationsPlayAsAPlayerWhateverTheSeed(t *testing.T) {
 				t.Errorf("%s: %s: the evaluation says %v, games %v", steps, name, got, want[name])
 			}
 		}
+		if n := line.Solved.Count(); n != int(math.Round(line.Pass1*float64(line.Problems))) {
+			t.Errorf("%d of %d problems are recorded as solved, pass@1 is %v", n, line.Problems, line.Pass1)
+		}
 		solved, wrong = solved+line.Pass1, wrong+line.Invalid.Float()
 	}
 	if solved == 0 || wrong == 0 {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -109,11 +111,25 @@ func LastTable(dir string) (table *replay.Table, address string, err error) {
 		return nil, "", err
 	case place != nil:
 		return nil, place.Address, nil
+	case !Resumable(dir):
+		return nil, "", fmt.Errorf("%s holds no checkpoint, where the rollouts of its table would be: %w", dir,
+			fs.ErrNotExist)
 	}
 	if table, err = replay.New(c.replayOptions(0)); err != nil {
 		return nil, "", under("replay", err)
 	}
 	return table, "", restoreLast(dir, table)
+}
+
+// TableFiles lists, below a run's folder, all files that [LastTable] may read.
+func TableFiles() []string {
+	files := []string{results.ConfigFile, bufferFile}
+	for _, suffix := range checkpointSuffixes() {
+		for _, name := range []string{stateFile, tableFile} {
+			files = append(files, filepath.Join(results.CheckpointDir+suffix, name))
+		}
+	}
+	return files
 }
 
 // restoreLast restores a table from a run's last checkpoint.

@@ -419,6 +419,10 @@ func (c Config) Warnings() []string {
 		list = append(list, fmt.Sprintf("replay.%s has no effect with replay.sampler %s: only %s uses it", key,
 			c.Replay.Sampler, of[i]))
 	}
+	if c.Replay.History > 0 && c.remote == nil {
+		list = append(list, fmt.Sprintf("replay.history: %d: nobody can look at the lives in a run's own table: give "+
+			"--buffer, or leave it out", c.Replay.History))
+	}
 	if o := c.replayOptions(0).WithDefaults(); o.ImportanceNorm == replay.ByTable &&
 		o.PriorityBase != replay.BaseRecency && o.PriorityBase != replay.BaseGradNorm {
 		list = append(list, fmt.Sprintf("replay.importance_norm: table: a rollout whose %s is 0 has the largest "+

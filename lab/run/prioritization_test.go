@@ -40,6 +40,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"priority_base": "reward", "priority_epsilon": "0.25", "priority_exponent": "1.5", "age_decay": "inf",
 			"decay":      "after_exponent",
 			"target_ess": "0.8", "draws": "independent", "entry": "max", "entry_until": "report", "importance_beta": "0",
+			"history":      "1000",
 			"prompt_index": "true", "unknown_logprobs": "true", "importance_anneal": "0", "importance_norm": "table",
 			"shards": "3", "group_size": "3", "advantage": "batch", "vocab": "3", "max_tokens": "3", "seed": "3",
 			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
@@ -191,6 +192,8 @@ func TestARunWarnsWhereRolloutsOfAPromptDoNotMeet(t *testing.T) {
 		"replay.fresh_share=0.24;replay.draw_advantage=regroup;replay.select=5;pipeline.trainers=1;pipeline.batch=100": {
 			"replay.fresh_share: the 24 fresh rollouts of a batch are no whole groups of 5"},
 		"replay.fresh_share=0.26;pipeline.batch=100": nil,
+		"replay.history=100": {
+			"replay.history: 100: nobody can look at the lives in a run's own table"},
 	} {
 		c, err := Load("", strings.Split(set, ";"))
 		if err != nil {

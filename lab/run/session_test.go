@@ -76,7 +76,7 @@ func written(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
 	for _, name := range []string{
-		results.MetricsFile, results.EvalFile, results.SummaryFile, results.ConfigFile,
+		results.MetricsFile, results.EvalFile, results.ProblemsFile, results.SummaryFile, results.ConfigFile,
 		"checkpoint/model.safetensors", "checkpoint/tokenizer.json",
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, name))

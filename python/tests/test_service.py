@@ -218,6 +218,22 @@ def test_rollouts_are_found_and_shown(table: Create) -> None:
     assert t.stats().drawn == 0
 
 
+def test_a_life_is_told_also_once_the_rollout_has_left(table: Create) -> None:
+    t = table(capacity=4, history=8, sampler="prioritized", min_size=1)
+    t.insert(rollouts(LENGTHS))
+    t.sample(4)
+    t.update([1, 2, 3, 4], [2.0] * 4)
+    events = t.rollout(2)["life"]["events"]
+    assert events[0]["event"] == "inserted" and events[-1]["priority"] == pytest.approx(2.0)
+    draws = [e["draw"] for e in events if e["event"] == "drawn"]
+    assert all(d["probability"] > 0 and d["staleness"] == 0 for d in draws)
+    t.insert(rollouts(LENGTHS))
+    gone = t.rollout(2)
+    assert gone["left"] and gone["life"]["events"][-1]["cause"] == "capacity"
+    with pytest.raises(reprise.NotFound, match="a table with history"):
+        t.rollout(99)
+
+
 def test_priorities_are_an_expression(table: Create) -> None:
     t = table(capacity=16, sampler="prioritized", priority="reward * meta.gain / (1 + uses)", priority_exponent=1.0)
     meta = [{"gain": "3"}, {"gain": "1"}, {}, {"gain": "-2"}]

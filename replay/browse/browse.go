@@ -18,6 +18,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/reprise-rl/reprise/replay"
@@ -29,12 +30,14 @@ import (
 type Source interface {
 	// Rollouts returns a page of the rollouts that a query finds.
 	Rollouts(ctx context.Context, q replay.Query) (Page, error)
-	// Rollout returns all that is known of a rollout. Its error wraps [ErrGone] if the table does not hold it.
+	// Rollout returns all that is known of a rollout: of one that has left, what Options.History remembers. Its error
+	// wraps [ErrGone] if that is nothing.
 	Rollout(ctx context.Context, id rollout.ID) (Rollout, error)
 }
 
-// ErrGone says that the table does not hold a rollout: it has left, or never was there.
-var ErrGone = errors.New("the table does not hold it: it has left, or was never there")
+// ErrGone says that the table does not hold a rollout, nor remembers its life.
+var ErrGone = errors.New("the table does not hold it: it has left, or was never there; a table with history " +
+	"remembers the latest that left")
 
 // Page is rollouts of a table.
 type Page struct {
@@ -90,6 +93,12 @@ type Rollout struct {
 	Images      int               `json:"images,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 
+	PromptText string `json:"prompt_text,omitempty"` // decoded
+	Decoded    bool   `json:"decoded,omitempty"`     // the text is not the client's
+
+	Left bool         `json:"left,omitempty"` // of it only its id, group, version, reward, advantage and life are known
+	Life *replay.Life `json:"life,omitempty"` // nil: the table does not remember it
+
 	Mates  []Row `json:"group_rollouts"`  // of its group, itself among them, the oldest first
 	Others Page  `json:"prompt_rollouts"` // other groups' of its prompt, the newest version first
 }
@@ -134,38 +143,72 @@ const (
 	worstJSON   = 6 // bytes of JSON for a byte: \u0000
 	rowNumbers  = 512
 	mateBytes   = worstJSON*2*matePreview + rowNumbers
-	besideBytes = mostMates*mateBytes + mostOthers*RowBytes
+	eventBytes  = 1024 // a caller's name among them
+	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes
+	besideBytes = mostMates*mateBytes + mostOthers*RowBytes + lifeBytes
 )
+
+// LeftBytes is the most that a rollout that has left takes as JSON.
+const LeftBytes = RowBytes + rowNumbers + lifeBytes
 
 // RowBytes is the most that a row takes as JSON.
 const RowBytes = worstJSON*2*preview + rowNumbers
 
-// Bytes returns the most that a rollout takes as JSON, with what is shown beside it.
-func Bytes(r *rollout.Rollout) int64 { return worstJSON*r.Bytes() + besideBytes }
+// Decoder makes texts of tokens. Its methods may be called concurrently.
+type Decoder interface {
+	Decode(ids []int32) string
+	DecodedBytes(ids []int32) int64 // the most that Decode returns
+}
 
 // Table is the source of a table in this process.
-type Table struct{ *replay.Table }
+type Table struct {
+	*replay.Table
+	Decoder Decoder // for the texts of rollouts that came without one, and for prompts; nil: none
+}
+
+// Bytes returns the most that a rollout takes as JSON, with what is shown beside it.
+func (t Table) Bytes(r *rollout.Rollout) int64 {
+	n := worstJSON*r.Bytes() + besideBytes
+	if t.Decoder != nil {
+		n += (1 + worstJSON) * t.Decoder.DecodedBytes(r.Tokens)
+	}
+	return n
+}
 
 // Rollouts implements [Source].
 func (t Table) Rollouts(ctx context.Context, q replay.Query) (Page, error) {
 	matched, held, err := t.Inspect().Find(ctx, q)
-	return Page{Version: t.Version(), Matched: matched, Rows: rows(held, preview)}, err
+	return Page{Version: t.Version(), Matched: matched, Rows: t.rows(held, preview)}, err
 }
 
 // Rollout implements [Source].
 func (t Table) Rollout(ctx context.Context, id rollout.ID) (Rollout, error) {
 	h, ok := t.Inspect().Get(id)
 	if !ok {
-		return Rollout{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
+		return t.ShowLeft(id)
 	}
 	return t.Show(ctx, h)
+}
+
+// ShowLeft returns what is known of a rollout that the table does not hold. Its error wraps [ErrGone] if that is
+// nothing.
+func (t Table) ShowLeft(id rollout.ID) (Rollout, error) {
+	life, ok := t.Inspect().Life(id)
+	if !ok {
+		return Rollout{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
+	}
+	v, unknown := t.Version(), Number(math.NaN())
+	row := Row{ID: id, Group: life.Group, Reward: Number(life.Reward), Advantage: Number(life.Advantage),
+		Version: life.Made, Age: int(v - life.Made), MeanLogprob: unknown, Probability: unknown}
+	return Rollout{Row: row, TableVersion: v, LastUse: rollout.NoVersion, GroupMean: unknown, GroupStd: unknown,
+		Base: unknown, Left: true, Life: &life}, nil
 }
 
 // Show returns all that is known of a rollout that the table holds.
 func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	x := h.Rollout
 	shown := Rollout{
-		Row: rowOf(h, math.MaxInt), TableVersion: t.Version(), Shard: h.Shard,
+		Row: t.rowOf(h, math.MaxInt), TableVersion: t.Version(), Shard: h.Shard,
 		GroupMean: Number(h.Mean), GroupStd: Number(h.Std), LastUse: h.LastUse, Base: Number(h.Base),
 		AtMax: h.AtMax, Fresh: h.Fresh, Pinned: h.Pinned,
 		Temperature: Number(x.Temperature), TopP: Number(x.TopP), TokenIDs: x.Tokens, Versions: x.Versions,
@@ -175,8 +218,15 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	for i, m := range x.Mask {
 		shown.Mask[i] = int8(m)
 	}
+	if t.Decoder != nil {
+		shown.Decoded = x.Text == ""
+		shown.PromptText = t.Decoder.Decode(x.Tokens[:promptTokens(x)])
+	}
 	for _, turn := range x.Turns {
 		shown.TurnList = append(shown.TurnList, Turn{turn.Start, turn.End, Number(turn.Reward), turn.Done})
+	}
+	if life, ok := t.Inspect().Life(h.ID); ok {
+		shown.Life = &life
 	}
 	_, mates, err := t.Inspect().Find(ctx, replay.Query{Group: h.Group, Limit: mostMates})
 	if err != nil {
@@ -186,7 +236,7 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 		mates = append(mates[:min(len(mates), mostMates-1)], h)
 	}
 	slices.SortFunc(mates, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
-	shown.Mates = rows(mates, matePreview)
+	shown.Mates = t.rows(mates, matePreview)
 	if x.PromptID != "" { // nobody knows which rollouts without one are of the same prompt
 		shown.Others, err = t.Rollouts(ctx, replay.Query{Prompt: x.PromptID, Except: h.Group, Order: "version",
 			Limit: mostOthers})
@@ -194,16 +244,16 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	return shown, err
 }
 
-func rows(held []replay.Held, most int) []Row {
+func (t Table) rows(held []replay.Held, most int) []Row {
 	list := make([]Row, len(held))
 	for i, h := range held {
-		list[i] = rowOf(h, most)
+		list[i] = t.rowOf(h, most)
 	}
 	return list
 }
 
 // rowOf returns a rollout's row, with at most so many bytes of its texts.
-func rowOf(h replay.Held, most int) Row {
+func (t Table) rowOf(h replay.Held, most int) Row {
 	r, length, sum := h.Rollout, 0, 0.0
 	for i, m := range r.Mask {
 		if m == 1 {
@@ -211,13 +261,37 @@ func rowOf(h replay.Held, most int) Row {
 			sum += float64(r.Logprobs[i])
 		}
 	}
+	text, cut := t.textOf(r, most)
 	return Row{
 		ID: h.ID, Group: h.Group, PromptID: clip(r.PromptID, most), Reward: Number(r.Reward),
 		Advantage: Number(h.Advantage), Version: r.Version(), Age: h.Age, Uses: h.Uses, OnLease: h.Leased,
 		Length: length, Tokens: len(r.Tokens), Turns: len(r.Turns), MeanLogprob: Number(sum / float64(length)),
-		Truncated: r.Truncated, Probability: Number(h.Probability), Text: clip(r.Text, most),
-		Cut: len(r.Text) > most || len(r.PromptID) > most,
+		Truncated: r.Truncated, Probability: Number(h.Probability), Text: text,
+		Cut: cut || len(r.PromptID) > most,
 	}
+}
+
+// textOf returns at most so many bytes of a rollout's text, decoded if it came without one, and whether there is more.
+func (t Table) textOf(r *rollout.Rollout, most int) (text string, cut bool) {
+	if r.Text != "" || t.Decoder == nil {
+		return clip(r.Text, most), len(r.Text) > most
+	}
+	ids := r.Tokens[promptTokens(r):]
+	if enough := most / 2; len(ids) > enough { // a token has more than two bytes, as a rule
+		ids, cut = ids[:enough], true
+	}
+	decoded := t.Decoder.Decode(ids)
+	return strings.Clone(clip(decoded, most)), cut || len(decoded) > most
+}
+
+// promptTokens is how many tokens come before the policy's.
+func promptTokens(r *rollout.Rollout) int {
+	for i, m := range r.Mask {
+		if m == 1 {
+			return i
+		}
+	}
+	return len(r.Mask)
 }
 
 // clip returns the beginning of a text, in whole runes.

@@ -1,7 +1,10 @@
 package browse_test
 
 import (
+	"encoding/json"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/replay"
@@ -48,5 +51,38 @@ func TestARolloutIsShownBesideItsGroupAndTheOthersOfItsPrompt(t *testing.T) {
 			t.Errorf("rollout %d: %d of its group, itself among them: %t; %d of %d others", c.id, len(shown.Mates), itself,
 				len(shown.Others.Rows), shown.Others.Matched)
 		}
+	}
+}
+
+// What is remembered of a rollout that has left is within the bound that a service charges for it.
+func TestARolloutThatHasLeftTakesNoMoreThanItsBound(t *testing.T) {
+	table, err := replay.New(replay.Options{Capacity: 1, Sampler: replay.Prioritized, History: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	insert(t, table, "sum", 1)
+	ctx := replay.WithCaller(t.Context(), strings.Repeat("\x01", 1000))
+	for range 20 {
+		f := rollout.Feedback{ID: 1, Tokens: 1, RatioSum: 1.2345678901234567e19, RatioSquares: 1.5e39}
+		for _, m := range []*rollout.Measurement{&f.Advantage, &f.TDError, &f.GradNorm} {
+			*m = rollout.Measured(123456.78901234567)
+		}
+		if err := table.Report(ctx, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	insert(t, table, "sum", 1)
+	shown, err := browse.Table{Table: table}.Rollout(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(shown)
+	if n := len(shown.Life.Events); err != nil || int64(len(text)) > browse.LeftBytes || n != replay.MostEvents ||
+		!shown.Left {
+		t.Errorf("%d events as %d bytes of JSON, want %d events in %d bytes: %v", n, len(text), replay.MostEvents,
+			browse.LeftBytes, err)
+	}
+	if _, err := (browse.Table{Table: table}).Rollout(t.Context(), 3); !errors.Is(err, browse.ErrGone) {
+		t.Errorf("a rollout that never was there: %v", err)
 	}
 }

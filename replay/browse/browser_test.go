@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reprise-rl/reprise/internal/browsertest"
 	"github.com/reprise-rl/reprise/replay"
@@ -27,7 +28,7 @@ const (
 // filled has 50 groups of 6 rollouts of 20 prompts, and a hostile group at the end: ids 301 to 303.
 func filled(t *testing.T) *replay.Table {
 	t.Helper()
-	table, err := replay.New(replay.Options{Capacity: 512, Sampler: replay.Prioritized})
+	table, err := replay.New(replay.Options{Capacity: 512, Sampler: replay.Prioritized, History: 512})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,10 +72,10 @@ func filled(t *testing.T) *replay.Table {
 	return table
 }
 
-func serve(t *testing.T, table *replay.Table) (address string) {
+func serve(t *testing.T, table browse.Table) (address string) {
 	t.Helper()
 	server := httptest.NewServer(browse.Handler(func(*http.Request) (browse.Source, error) {
-		return browse.Table{Table: table}, nil
+		return table, nil
 	}, func(error) int { return http.StatusInternalServerError }))
 	t.Cleanup(server.Close)
 	return server.URL + "/rollouts?table=sums"
@@ -87,7 +88,7 @@ func until(p *browsertest.Page, condition string) {
 
 func TestTheListFiltersSortsAndPagesByItsAddress(t *testing.T) {
 	p := browsertest.Open(t)
-	address := serve(t, filled(t))
+	address := serve(t, browse.Table{Table: filled(t)})
 	ids := `[...document.querySelectorAll("#rows tbody th")].map((e) => e.textContent).join(" ")`
 	p.Size(1280, 900)
 	p.Go(address)
@@ -155,7 +156,7 @@ func TestTheListFiltersSortsAndPagesByItsAddress(t *testing.T) {
 
 func TestHostileTextIsShownHarmlessly(t *testing.T) {
 	p := browsertest.Open(t)
-	address := serve(t, filled(t))
+	address := serve(t, browse.Table{Table: filled(t)})
 	p.Size(390, 800)
 	for _, at := range []string{address, address + "&id=301", address + "&id=302"} {
 		p.Go(at)
@@ -191,10 +192,105 @@ func TestHostileTextIsShownHarmlessly(t *testing.T) {
 	}
 }
 
+// lived has a rollout that has left after all that can happen to one, and one that is there; their callers are hostile.
+func lived(t *testing.T) *replay.Table {
+	t.Helper()
+	at := time.Date(2026, 11, 25, 22, 0, 0, 0, time.UTC)
+	table, err := replay.New(replay.Options{Capacity: 1, Sampler: replay.Prioritized, History: 2,
+		Clock: func() time.Time { at = at.Add(time.Second); return at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := replay.WithCaller(t.Context(), "<b>\u202eworker")
+	insert(t, table, "sum", 1)
+	for range 20 {
+		if _, err := table.Sample(ctx, rollout.Request{Size: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Report(ctx, rollout.Feedback{ID: 1, Advantage: rollout.Measured(0.5), Tokens: 2, RatioSum: 3,
+		RatioSquares: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Advance(ctx, 7); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, table, "sum", 1)
+	return table
+}
+
+func TestTheLifeOfARolloutIsToldAlsoOnceItHasLeft(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, browse.Table{Table: lived(t)})
+	lines := `[...document.querySelectorAll(".life li")].map((e) =>
+		[...e.children].slice(1).map((c) => c.textContent).join(" ") || e.textContent).join("\n")`
+	for _, width := range []int{320, 1280} {
+		p.Size(width, 900)
+		p.Go(address + "&id=1")
+		until(p, `document.querySelector("#one .facts")`)
+		told := strings.Split(p.Text(lines), "\n")
+		want := map[int]string{0: "version 0 inserted, priority 1.00e-6", 1: "7 events between are forgotten",
+			2:  "version 0 drawn in batch 8 2 times, probability 1, weight 1, staleness 0, used by <b>U+202Eworker",
+			15: "version 0 reported, priority 0.5, |advantage| 0.5, mean ratio 1.5 by <b>U+202Eworker",
+			16: "version 7 left: the table was full"}
+		for i, line := range want {
+			if i >= len(told) || told[i] != line {
+				t.Errorf("line %d of the life is not %q:\n%s", i, line, strings.Join(told, "\n"))
+			}
+		}
+		if left := p.Text(`document.querySelector("#one").textContent`); !strings.Contains(left, "It has left the table") ||
+			p.Text(`document.querySelectorAll("#one b, #one .tokens").length`) != "0" {
+			t.Errorf("a rollout that has left is shown as %s", left)
+		}
+		if *shots != "" {
+			p.Shot(filepath.Join(*shots, fmt.Sprintf("rollouts-left-%d.png", width)))
+		}
+		if wide := p.Text(`document.documentElement.scrollWidth`); wide != fmt.Sprint(width) {
+			t.Errorf("the page is %s px wide in %d px", wide, width)
+		}
+		p.Go(address + "&id=2")
+		until(p, `document.querySelector("#one .facts")`)
+		if told := p.Text(lines); told != "version 7 inserted, priority 1.00e-6" ||
+			p.Text(`document.querySelectorAll(".tokens").length`) != "1" {
+			t.Errorf("the life of one that is there: %s", told)
+		}
+	}
+	for _, e := range p.Errors {
+		t.Errorf("the page says %.400s", e)
+	}
+}
+
+// spelt says the ids of tokens.
+type spelt struct{}
+
+func (spelt) Decode(ids []int32) string { return fmt.Sprintf("the tokens %v\u202e", ids) }
+
+func (spelt) DecodedBytes(ids []int32) int64 { return 16 + 12*int64(len(ids)) }
+
+func TestWhatCameWithoutTextIsDecoded(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, browse.Table{Table: lived(t), Decoder: spelt{}})
+	p.Size(800, 900)
+	p.Go(address)
+	until(p, `document.querySelector("#rows tbody tr")`)
+	if said := p.Text(`document.querySelector("#rows tbody td:last-child").textContent`); said != "the tokens [2]U+202E" {
+		t.Errorf("the row says %q", said)
+	}
+	p.Go(address + "&id=2")
+	until(p, `document.querySelector("#one .facts")`)
+	if said := p.Text(`[...document.querySelectorAll("#one h2, #one .box .said")].slice(1, 6).map((e) => e.textContent)
+		.join("; ")`); said != "Prompt; sum; the tokens [1]U+202E; Text, decoded; the tokens [2]U+202E" {
+		t.Errorf("the rollout says %q", said)
+	}
+	if *shots != "" {
+		p.Shot(filepath.Join(*shots, "rollouts-decoded.png"))
+	}
+}
+
 // The screenshots are kept in the folder of -shots, if given.
 func TestThePageFitsEveryWidth(t *testing.T) {
 	p := browsertest.Open(t)
-	address := serve(t, filled(t))
+	address := serve(t, browse.Table{Table: filled(t)})
 	for name, at := range map[string]string{"list": "&where=reward+%3E+0+%26%26+uses+%3E+0&order=advantage", "one": "&id=121"} {
 		for _, width := range []int{320, 390, 800, 1280} {
 			p.Size(width, 900)

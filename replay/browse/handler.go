@@ -29,7 +29,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Handler serves the page at /rollouts and what it asks for below: find and one, and its script and style sheet. Source
-// returns the table that a request names, by the parameter table of the address, which the page hands on. Status is the
+// returns the table that a request names by the parameter table of the address, or run, a run whose last checkpoint has
+// the table: the page hands both on, and shows what it was given. Status is the
 // status code of an error of a source that is neither [ErrGone] nor rollout.ErrInvalid.
 func Handler(source func(r *http.Request) (Source, error), status func(error) int) http.Handler {
 	mux := http.NewServeMux()

@@ -56,7 +56,7 @@
   }
   const line = (text, ended) => element("span", "line", said(text, 300, "span", ended));
 
-  // The address: table says whose rollouts, the rest what is shown of them.
+  // The address: table, or the folder of a run, says whose rollouts, the rest what is shown of them.
   const state = () => Object.fromEntries(new URLSearchParams(location.search));
   function address(changes) {
     const p = new URLSearchParams(location.search);
@@ -159,7 +159,7 @@
       return tr;
     }));
     find("#count").textContent = whole.format(page.matched) + (page.matched === 1 ? " rollout" : " rollouts") +
-      (s.where || s.text ? " found" : "") + ", table at version " + whole.format(page.version);
+      (s.where || s.text ? " found" : "") + (s.run ? " in the last checkpoint, at version " : ", table at version ") + whole.format(page.version);
     find("#paging").hidden = page.matched <= size && !skip;
     find("#place").textContent = rows.length ? whole.format(skip + 1) + "–" + whole.format(skip + rows.length) : "none here";
     find("#before").disabled = !skip;
@@ -246,6 +246,11 @@
     const add = (name, value, how) => list.append(element("div", "", element("dt", "", name), element("dd", how, value)));
     add("reward", signed(r.reward), sign(r.reward));
     add("advantage", signed(r.advantage), sign(r.advantage));
+    if (r.left) {
+      add("group", whole.format(r.group));
+      add("version", whole.format(r.version));
+      return list;
+    }
     add("group's rewards", number(r.group_mean) + " ± " + number(r.group_std));
     add("version, age", whole.format(r.version) + ", " + whole.format(r.age));
     add("uses", whole.format(r.uses) + (r.last_use >= 0 ? ", last at " + whole.format(r.last_use) : ""));
@@ -263,6 +268,44 @@
       list.append(element("div", "", element("dt", "", said(key, 100, "span")), element("dd", "", said(value, 300, "span"))));
     }
     return list;
+  }
+
+  // What the table remembers of a rollout's life, in words.
+  const causes = {
+    capacity: "the table was full", staleness: "it was older than max_staleness", uses: "it had max_uses uses", consumed: "it was used, and the table is a queue",
+    rewind: "it was newer than the version that the table was set back to", selection: "others of its group were selected", damage: "it could not be read back",
+  };
+  function told(e) {
+    const parts = [];
+    if (e.event === "evicted") return "left: " + (causes[e.cause] || e.cause);
+    if (e.draw) {
+      const d = e.draw;
+      parts.push("drawn in batch " + whole.format(d.batch) + (d.times > 1 ? " " + whole.format(d.times) + " times" : "") + (d.fresh ? " as fresh" : ""));
+      parts.push("probability " + number(d.probability), "weight " + number(d.weight), "staleness " + whole.format(d.staleness), d.outcome);
+    } else {
+      parts.push(e.event);
+    }
+    if (e.priority != null) parts.push("priority " + number(e.priority));
+    for (const [key, name] of [["advantage", "|advantage|"], ["td_error", "TD error"], ["grad_norm", "gradient norm"], ["mean_ratio", "mean ratio"]]) {
+      if (e.measured?.[key] != null) parts.push(name + " " + number(e.measured[key]));
+    }
+    return parts.join(", ");
+  }
+  function life(r) {
+    if (!r.life) return [];
+    const day = new Intl.DateTimeFormat("en-CA", { dateStyle: "short" }), clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+    let before = "";
+    const items = r.life.events.flatMap((e, i) => {
+      const at = new Date(e.time), time = element("time", "", day.format(at) === before ? clock.format(at) : day.format(at) + " " + clock.format(at));
+      before = day.format(at);
+      time.dateTime = e.time;
+      const what = element("span", e.event === "evicted" ? "bad" : "", told(e));
+      if (e.caller) what.append(element("span", "still", " by ", said(e.caller, 100, "span")));
+      const line = element("li", "", time, element("span", "still", "version " + whole.format(e.version)), what);
+      const gap = i === 0 && r.life.forgotten ? [element("li", "still", whole.format(r.life.forgotten) + (r.life.forgotten === 1 ? " event" : " events") + " between are forgotten")] : [];
+      return [line, ...gap];
+    });
+    return titled("Its life", element("ol", "life", ...items));
   }
 
   const titled = (text, ...content) => [element("h2", "", text), ...content];
@@ -310,9 +353,17 @@
       return;
     }
     if (now !== asked) return;
-    one.replaceChildren(nav, element("h2", "", "Rollout " + r.id), facts(r), ...titled("Prompt", element("div", "box", said(r.prompt_id))),
-      ...titled("Text", element("div", "box", r.text ? said(r.text) : "The client sent none: column text.")),
-      ...titled("Tokens", ...tokens(r)), ...beside(r), ...others(r));
+    if (r.left) {
+      one.replaceChildren(nav, element("h2", "", "Rollout " + r.id), element("p", "note", "It has left the table, which remembers its life."), facts(r), ...life(r));
+      scrollTo(0, 0);
+      return;
+    }
+    const prompt = [element("div", "box", said(r.prompt_id))];
+    if (r.prompt_text) prompt.push(element("p", "note", "Its tokens, decoded:"), element("div", "box", said(r.prompt_text)));
+    const text = element("div", "box", r.text ? said(r.text) : r.decoded ? "Its tokens say nothing." : "The client sent none: column text. A service with a tokenizer decodes the tokens.");
+    one.replaceChildren(nav, element("h2", "", "Rollout " + r.id), facts(r), ...titled("Prompt", ...prompt),
+      ...titled(r.decoded ? "Text, decoded" : "Text", text),
+      ...titled("Tokens", ...tokens(r)), ...life(r), ...beside(r), ...others(r));
     scrollTo(0, 0);
   }
 
@@ -330,7 +381,7 @@
     const s = state(), id = Number(s.id) || 0, query = [s.where, s.order, s.text, s.skip].join("\u0000");
     list.hidden = !!id;
     one.hidden = !id;
-    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || "") + " · Reprise";
+    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || s.run || "") + " · Reprise";
     if (id) {
       showOne(id);
     } else if (listed !== query || !rows.length) {
@@ -342,8 +393,13 @@
     }
   }
 
-  find("#of").replaceChildren(said(state().table || "", 200, "span"));
-  if (state().table) find("#back").href = "./?table=" + encodeURIComponent(state().table);
+  const { table, run } = state();
+  find("#of").replaceChildren(said(table || run || "", 200, "span"));
+  if (table) find("#back").href = "./?table=" + encodeURIComponent(table);
+  if (run) {
+    find("#back").href = "at/" + (run === "." ? "" : run.split("/").map(encodeURIComponent).join("/") + "/");
+    find("#back").textContent = "The run";
+  }
   form.onsubmit = (e) => {
     e.preventDefault();
     rows = []; // asks again, also for the same

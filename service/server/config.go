@@ -34,6 +34,7 @@ type Config struct {
 	Unix        string        `yaml:"unix"`         // path of a unix socket for Flight, or off
 	HTTP        string        `yaml:"http"`         // HOST:PORT of the dashboard, metrics and health, or off
 	HTTPHosts   []string      `yaml:"http_hosts"`   // hosts of the pages besides their address [localhost]
+	Tokenizer   string        `yaml:"tokenizer"`    // Hugging Face folder by which people read what came without text [none]
 	Tokens      string        `yaml:"tokens"`       // file of tokens and their rights [clients need no token]
 	TLS         access.TLS    `yaml:"tls"`          // for Listen and HTTP
 	StopTimeout time.Duration `yaml:"stop_timeout"` // how long calls may take to finish once the server stops

@@ -135,6 +135,17 @@ func (t *Tokenizer) Decode(ids []int32) string {
 	return t.decode(tokens)
 }
 
+// DecodedBytes returns the most bytes that Decode makes of ids, unless the tokenizer's own file has a decoder Replace
+// that lengthens tokens: what is no UTF-8 becomes a replacement character of three bytes for each.
+func (t *Tokenizer) DecodedBytes(ids []int32) (n int64) {
+	for _, id := range ids {
+		if !t.special[id] {
+			n += int64(len("\uFFFD")*len(t.tokens[id])) + 1 // a space, without a decoder
+		}
+	}
+	return n
+}
+
 // VocabSize returns the largest id plus one. A model's vocab_size is at least that.
 func (t *Tokenizer) VocabSize() int { return t.size }
 

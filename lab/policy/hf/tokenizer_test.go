@@ -65,13 +65,13 @@ func (g goldenResults) check(t *testing.T, tok *Tokenizer, texts []string) {
 		if part, err := tok.EncodePart(texts[i]); err != nil || !slices.Equal(part, want.Part) {
 			t.Errorf("EncodePart(%q) = %v, %v, want %v", texts[i], part, err, want.Part)
 		}
-		if got := tok.Decode(want.IDs); got != want.Text {
-			t.Errorf("Decode of %q = %q, want %q", texts[i], got, want.Text)
+		if got := tok.Decode(want.IDs); got != want.Text || int64(len(got)) > tok.DecodedBytes(want.IDs) {
+			t.Errorf("Decode of %q = %q, want %q of at most %d bytes", texts[i], got, want.Text, tok.DecodedBytes(want.IDs))
 		}
 	}
 	for _, n := range g.Noise {
-		if got := tok.Decode(n.IDs); got != n.Text {
-			t.Errorf("Decode(%v) = %q, want %q", n.IDs, got, n.Text)
+		if got := tok.Decode(n.IDs); got != n.Text || int64(len(got)) > tok.DecodedBytes(n.IDs) {
+			t.Errorf("Decode(%v) = %q, want %q of at most %d bytes", n.IDs, got, n.Text, tok.DecodedBytes(n.IDs))
 		}
 	}
 }

@@ -184,6 +184,7 @@ class Definition(Options):
     max_tokens: int | None = None
     unknown_logprobs: bool | None = None
     seed: int | None = None
+    history: int | None = None
     lease_seconds: float | None = None
     limiter: Limiter | None = None
     gate: Gate | None = None
@@ -300,6 +301,9 @@ class Keys(TypedDict, total=False):
     losses that read log-probs refuse them [off]."""
     seed: int
     """Of every draw [0]."""
+    history: int
+    """Rollouts whose life the table remembers, those to which something happened last, in up to 1.5 KB each: when, at
+    which version and by whom they were inserted, drawn, reported on and evicted; not saved; 0 to 16777216 [off]."""
     lease_seconds: float
     """Until an unacknowledged batch goes back; 0.001 to 31622400 [60]."""
     limiter: Limiter
@@ -410,6 +414,9 @@ class Creator(Generic[Made]):
             unknown_logprobs: take rollouts whose log-probs are NaN, not known, such as those of experts, chat logs
                 and other offline data; losses that read log-probs refuse them [off]
             seed: of every draw [0]
+            history: rollouts whose life the table remembers, those to which something happened last, in up to 1.5
+                KB each: when, at which version and by whom they were inserted, drawn, reported on and evicted; not
+                saved; 0 to 16777216 [off]
             lease_seconds: until an unacknowledged batch goes back; 0.001 to 31622400 [60]
             limiter: samples per insert
             gate: staleness gate for generators

@@ -540,7 +540,11 @@ class Table:
         return list(self._connection.action("rollouts", body)["rollouts"])
 
     def rollout(self, id: int) -> dict[str, Any]:
-        """Return all that the table knows of a rollout, with its tokens and log-probs, its group and its prompt's others."""
+        """Return all that the table knows of a rollout, with its tokens and log-probs, its group and its prompt's others.
+
+        A table with ``history`` adds its ``life``: the insertion and the latest draws, reports and the eviction. Of a
+        rollout that has left, which has ``left``, little else is known.
+        """
         return self._connection.action("rollout", {"table": self.name, "id": whole("id", id)})
 
     def schema(self) -> pa.Schema:
