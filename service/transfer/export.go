@@ -54,7 +54,7 @@ func Export(ctx context.Context, source string, table *client.Table, o ExportOpt
 	}
 	choice := archive.NewChoice(o.IDs)
 	rollouts, err := archive.Write(o.File, schema, func(add func(arrow.RecordBatch) error) error {
-		return table.Export(ctx, o.Rows, o.Columns, func(rec arrow.RecordBatch) error {
+		return table.Export(ctx, client.ExportOptions{Rows: o.Rows, Columns: o.Columns}, func(rec arrow.RecordBatch) error {
 			if len(o.IDs) == 0 {
 				return add(rec)
 			}
