@@ -45,7 +45,6 @@ func Import(ctx context.Context, file, target string, table *client.Table, o Imp
 	if err != nil {
 		return nil, err
 	}
-	defer source.Close()
 	info, err := table.Info(ctx)
 	if err != nil {
 		return nil, err
