@@ -155,7 +155,10 @@ type datasetWriter struct {
 
 // add writes a record batch.
 func (d *datasetWriter) add(rec arrow.RecordBatch) error {
-	rec = portable(rec, d.schema)
+	rec, err := portable(rec, d.schema)
+	if err != nil {
+		return err
+	}
 	defer rec.Release()
 	d.done.Rollouts += rec.NumRows()
 	if !d.options.ByVersion {

@@ -173,7 +173,8 @@ func TestColumnsOfEveryTypeAreReadBackOrRefusedByName(t *testing.T) {
 	for i, typ := range []string{"bool", "int8", "int64", "uint16", "uint64", "float16", "float32", "float64", "utf8",
 		"binary", "date32", "timestamp<s>", "timestamp<ms>", "timestamp<us>", "timestamp<ns>", "list<float32>",
 		"list<list<utf8>>", "fixed_size_list<float32, 2>", "struct<a: int32, b: list<utf8>>", "map<utf8, int32>",
-		"map<int32, utf8>", "list<map<utf8, float64>>"} {
+		"map<int32, utf8>", "list<map<utf8, float64>>", "fixed_size_list<fixed_size_list<int8, 2>, 2>",
+		"fixed_size_list<float32, 2>"} {
 		columns = append(columns, wire.Column{Name: fmt.Sprintf("x_%d", i), Type: typ})
 	}
 	extra, err := wire.ExtraFields(columns)
@@ -186,7 +187,7 @@ func TestColumnsOfEveryTypeAreReadBackOrRefusedByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields, arrays := plain.Schema().Fields(), plain.Columns()
-	for i, f := range extra {
+	for i, f := range extra { // a third of the values are null
 		b := array.NewBuilder(memory.DefaultAllocator, f.Type)
 		for row := range 3 {
 			if row == i%3 {

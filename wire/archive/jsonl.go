@@ -402,14 +402,10 @@ func (d *lineDecoder) appendList(b array.ListLikeBuilder, f arrow.Field, path st
 	}
 	b.Append(true)
 	n := 0
-	err := d.value.list(func() error {
+	return d.value.list(func() error {
 		n++
 		return d.append(b.ValueBuilder(), item, path+"["+strconv.Itoa(n-1)+"]")
 	})
-	if t, ok := f.Type.(*arrow.FixedSizeListType); ok && err == nil && n != int(t.Len()) {
-		return d.wrong(path, strconv.Itoa(n)+" items", "give "+strconv.Itoa(int(t.Len())))
-	}
-	return err
 }
 
 func (d *lineDecoder) appendStruct(b *array.StructBuilder, f arrow.Field, path string) error {

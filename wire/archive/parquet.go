@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/bitutil"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
@@ -123,7 +124,7 @@ func readParquet(from parquet.ReaderAtSeeker, yield func(arrow.RecordBatch) bool
 }
 
 // portableSchema returns the schema with lists of structs of key and value in place of maps, which Hugging Face's
-// datasets does not read.
+// datasets does not read, and with lists in place of those of fixed size, of which Parquet's library writes no nulls.
 func portableSchema(s *arrow.Schema) *arrow.Schema {
 	fields := make([]arrow.Field, s.NumFields())
 	for i, f := range s.Fields() {
@@ -141,7 +142,7 @@ func portableField(f arrow.Field) arrow.Field {
 	case *arrow.ListType:
 		f.Type = arrow.ListOfField(portableField(t.ElemField()))
 	case *arrow.FixedSizeListType:
-		f.Type = arrow.FixedSizeListOfField(t.Len(), portableField(t.ElemField()))
+		f.Type = arrow.ListOfField(portableField(t.ElemField()))
 	case *arrow.StructType:
 		fields := make([]arrow.Field, t.NumFields())
 		for i := range fields {
@@ -152,23 +153,28 @@ func portableField(f arrow.Field) arrow.Field {
 	return f
 }
 
-// portable returns the same memory under a portable schema.
-func portable(rec arrow.RecordBatch, schema *arrow.Schema) arrow.RecordBatch {
-	columns := make([]arrow.Array, rec.NumCols())
-	for i, c := range rec.Columns() {
-		d := retyped(c.Data(), schema.Field(i).Type)
-		columns[i] = array.MakeFromData(d)
-		d.Release()
-	}
+// portable returns a record batch under its portable schema. Most of its memory is the same.
+func portable(rec arrow.RecordBatch, schema *arrow.Schema) (_ arrow.RecordBatch, err error) {
+	defer recovered(&err) // of concatenating
+	columns := make([]arrow.Array, 0, rec.NumCols())
 	defer func() {
 		for _, c := range columns {
 			c.Release()
 		}
 	}()
-	return array.NewRecordBatch(schema, columns, rec.NumRows())
+	for i, c := range rec.Columns() {
+		d := retyped(c.Data(), schema.Field(i).Type)
+		columns = append(columns, array.MakeFromData(d))
+		d.Release()
+	}
+	return array.NewRecordBatch(schema, columns, rec.NumRows()), nil
 }
 
 func retyped(d arrow.ArrayData, t arrow.DataType) arrow.ArrayData {
+	if _, fixed := d.DataType().(*arrow.FixedSizeListType); fixed {
+		d = variable(d)
+		defer d.Release()
+	}
 	children := make([]arrow.ArrayData, len(d.Children()))
 	for i, child := range d.Children() {
 		switch t := t.(type) {
@@ -184,4 +190,50 @@ func retyped(d arrow.ArrayData, t arrow.DataType) arrow.ArrayData {
 		}
 	}()
 	return array.NewData(t, d.Len(), d.Buffers(), children, d.NullN(), d.Offset())
+}
+
+// variable returns lists of a fixed size as lists that may have any. A null one has no items.
+func variable(d arrow.ArrayData) arrow.ArrayData {
+	fixed := array.NewFixedSizeListData(d)
+	defer fixed.Release()
+	offsets := make([]int32, 1, fixed.Len()+1)
+	valid := memory.NewResizableBuffer(memory.DefaultAllocator)
+	defer valid.Release()
+	valid.Resize(int(bitutil.BytesForBits(int64(fixed.Len()))))
+	var runs []run
+	for i := range fixed.Len() {
+		start, end := fixed.ValueOffsets(i)
+		if fixed.IsNull(i) {
+			end = start
+		}
+		bitutil.SetBitTo(valid.Bytes(), i, fixed.IsValid(i))
+		offsets = append(offsets, offsets[i]+int32(end-start))
+		if n := len(runs); n > 0 && runs[n-1].to == start {
+			runs[n-1].to = end
+		} else if start < end {
+			runs = append(runs, run{start, end})
+		}
+	}
+	items := slicesOf(fixed.ListValues(), runs)
+	defer items.Release()
+	t := arrow.ListOfField(d.DataType().(*arrow.FixedSizeListType).ElemField())
+	buffers := []*memory.Buffer{valid, memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(offsets))}
+	return array.NewData(t, fixed.Len(), buffers, []arrow.ArrayData{items.Data()}, fixed.NullN(), 0)
+}
+
+// slicesOf returns the runs of an array, one after another.
+func slicesOf(a arrow.Array, runs []run) arrow.Array {
+	if len(runs) == 0 {
+		return array.NewSlice(a, 0, 0)
+	}
+	parts := make([]arrow.Array, len(runs))
+	for i, r := range runs {
+		parts[i] = array.NewSlice(a, r.from, r.to)
+		defer parts[i].Release()
+	}
+	joined, err := array.Concatenate(parts, memory.DefaultAllocator)
+	if err != nil {
+		panic(err)
+	}
+	return joined
 }
