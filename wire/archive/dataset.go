@@ -55,13 +55,14 @@ const (
 	dataFolder = "data"
 
 	fileBytes = 512 << 20 // after which a file is complete and the next begins
-	openFiles = 8         // of different versions, each with at most a row group in memory
+	openFiles = 64        // of different versions
+	heldBytes = 64 << 20  // of row groups that are not complete, over all files
 )
 
 // WriteDataset writes a folder of the record batches that fill adds: files under data, and a card that Hugging Face's
 // datasets reads. All of the schema is written, with lists of pairs in place of maps. The folder gets its name once it
-// is complete and on disk; after an error, of fill too, nothing of it is left. It holds at most openFiles row groups in
-// memory, however large the dataset is.
+// is complete and on disk; after an error, of fill too, nothing of it is left. Memory is bounded, however large the dataset
+// is.
 func WriteDataset(path string, schema *arrow.Schema, o DatasetOptions,
 	fill func(add func(arrow.RecordBatch) error) error) (Dataset, error) {
 	if err := checkPlace(path, o.Replace); err != nil {
@@ -111,6 +112,8 @@ const versionsColumn = "versions"
 // rowWriter writes record batches of one schema to a file.
 type rowWriter interface {
 	write(rec arrow.RecordBatch) error
+	held() int64  // bytes of payload in memory
+	flush() error // writes those
 	close() error
 }
 
@@ -232,7 +235,27 @@ func (d *datasetWriter) write(version int32, rec arrow.RecordBatch) error {
 	}
 	d.writes++
 	p.last = d.writes
-	return p.rows.write(rec)
+	if err := p.rows.write(rec); err != nil {
+		return err
+	}
+	return d.flush()
+}
+
+// flush writes the largest of the incomplete row groups if they hold too much.
+func (d *datasetWriter) flush() error {
+	total, largest := int64(0), (*part)(nil)
+	for _, p := range d.parts {
+		if p.rows == nil {
+			continue
+		}
+		if total += p.rows.held(); largest == nil || p.rows.held() > largest.rows.held() {
+			largest = p
+		}
+	}
+	if total <= heldBytes {
+		return nil
+	}
+	return largest.rows.flush()
 }
 
 func versionFolder(version int32) string { return fmt.Sprintf("version=%d", version) }
@@ -259,7 +282,7 @@ func (d *datasetWriter) open(p *part) (err error) {
 	}
 	p.files++
 	d.done.Files++
-	p.bytes, p.buffer = 0, bufio.NewWriterSize(p.file, 1<<20)
+	p.bytes, p.buffer = 0, bufio.NewWriterSize(p.file, 256<<10)
 	if p.rows, err = d.options.Format.writer(p, d.schema); err != nil {
 		return errors.Join(err, p.file.Close())
 	}

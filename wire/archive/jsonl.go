@@ -23,7 +23,8 @@ import (
 )
 
 // This file is about rollouts as JSON lines: one object a rollout, without the columns that are null. JSON has no NaN:
-// null is NaN in columns and lists of numbers that are never null, such as log-probs. Binary is base64; dates and times are integers.
+// null is NaN in columns and lists of numbers that are never null, such as log-probs. Binary is base64; dates and times
+// are integers.
 
 // jsonWriter writes record batches as JSON lines.
 type jsonWriter struct {
@@ -46,6 +47,8 @@ func (w *jsonWriter) write(rec arrow.RecordBatch) error {
 	return nil
 }
 
+func (w *jsonWriter) held() int64  { return 0 }
+func (w *jsonWriter) flush() error { return nil }
 func (w *jsonWriter) close() error { return nil }
 
 // appendRow appends a row as a JSON object.

@@ -56,13 +56,22 @@ func hasSeconds(t arrow.DataType) bool {
 
 func (w *parquetWriter) write(rec arrow.RecordBatch) (err error) {
 	defer recovered(&err) // the library panics on some faults of its sink
-	if w.bytes += payload(rec); w.bytes > rowGroupBytes {
-		w.bytes = payload(rec)
-		if err := w.to.NewBufferedRowGroupChecked(); err != nil {
+	if w.bytes+payload(rec) > rowGroupBytes {
+		if err := w.flush(); err != nil {
 			return err
 		}
 	}
+	w.bytes += payload(rec)
 	return w.to.WriteBuffered(rec)
+}
+
+func (w *parquetWriter) held() int64 { return w.bytes }
+
+// flush ends the row group.
+func (w *parquetWriter) flush() (err error) {
+	defer recovered(&err)
+	w.bytes = 0
+	return w.to.NewBufferedRowGroupChecked()
 }
 
 func (w *parquetWriter) close() (err error) {

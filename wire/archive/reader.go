@@ -345,8 +345,8 @@ type Insertion struct {
 	Newest   rollout.Version // greatest version of its tokens
 }
 
-// Insertions returns the rollouts, validated, in whole groups. Rows wait in memory until their group is complete: few of
-// them if a group's rows are neighbours, as in an export that is not divided by version.
+// Insertions returns the rollouts, validated, in whole groups. Rows wait in memory until their group is complete: few
+// of them if a group's rows are neighbours, as in an export that is not divided by version.
 func (r *Reader) Insertions(o Options) iter.Seq2[Insertion, error] {
 	o.Rollouts, o.Bytes = cmp.Or(o.Rollouts, DefaultRollouts), cmp.Or(o.Bytes, DefaultBytes)
 	return func(yield func(Insertion, error) bool) {
