@@ -57,7 +57,7 @@ func ReadDescription(dir string) (*Folder, error) {
 	if f.Config, err = parseConfig(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	f.Tokenizer, err = readTokenizer(dir)
+	f.Tokenizer, err = ReadTokenizer(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
