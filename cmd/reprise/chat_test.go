@@ -48,7 +48,8 @@ func TestChatsEnterAsOfflineRollouts(t *testing.T) {
 	folder, dir := chatFolder(t, sums), t.TempDir()
 	rows := filepath.Join(dir, "rows.jsonl")
 	text := `{"messages":[{"role":"system","content":"9"},{"role":"user","content":"1+1"},` +
-		`{"role":"assistant","content":"2"},{"role":"user","content":"+3"},{"role":"assistant","content":"5"},{"role":"user","content":"?"}],"source":"web"}
+		`{"role":"assistant","content":"2"},{"role":"user","content":"+3"},{"role":"assistant","content":"5"},` +
+		`{"role":"user","content":"?"}],"source":"web"}
 {"prompt":"1+1=","completion":"2","reward":0.5,"prompt_id":"sum","messages":null}
 ` + `{"prompt":[{"role":"user","content":"4"},{"role":"assistant","content":"4"},{"role":"user","content":"0"}],` +
 		`"completion":"7"}`
