@@ -470,11 +470,18 @@ func ownFields(s *arrow.Schema) []arrow.Field {
 	return own
 }
 
-// Export passes everything the table holds to each, in order of ids and in record batches of the given rows (0: 256);
-// columns are those of the sampling schema, none for all. It draws nothing. A record batch is valid until each returns
-// unless it retains it. Export does not retry: the table may have changed.
-func (t *Table) Export(ctx context.Context, rows int, columns []string, each func(arrow.RecordBatch) error) error {
-	ticket, err := json.Marshal(wire.SampleRequest{Table: t.name, Size: rows, Columns: columns, Export: true})
+// ExportOptions say what [Table.Export] passes on.
+type ExportOptions struct {
+	Rows    int      // to a record batch; 0: 256
+	Columns []string // of the sampling schema; none: all
+	Where   string   // a condition, such as reward >= 1 && age < 8; none: everything
+}
+
+// Export passes what the table holds to each, in order of ids. It draws nothing. A record batch is valid until each
+// returns unless it retains it. Export does not retry: the table may have changed.
+func (t *Table) Export(ctx context.Context, o ExportOptions, each func(arrow.RecordBatch) error) error {
+	ticket, err := json.Marshal(wire.SampleRequest{Table: t.name, Size: o.Rows, Columns: o.Columns, Where: o.Where,
+		Export: true})
 	if err != nil {
 		return t.failed("export", err)
 	}
@@ -516,7 +523,7 @@ func (t *Table) Export(ctx context.Context, rows int, columns []string, each fun
 // Scan is [Table.Export] with the rollouts as draws, whose probability is that of the next draw and whose weight is 1.
 // They share the memory of the rows that came with them.
 func (t *Table) Scan(ctx context.Context, rows int, each func([]rollout.Draw) error) error {
-	return t.Export(ctx, rows, nil, func(rec arrow.RecordBatch) error {
+	return t.Export(ctx, ExportOptions{Rows: rows}, func(rec arrow.RecordBatch) error {
 		rec.Retain() // the draws refer to it; the garbage collector frees it
 		draws, err := wire.Draws(rec, ownFields(rec.Schema()))
 		if err != nil {

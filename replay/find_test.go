@@ -107,6 +107,12 @@ func TestFindAgreesWithAPlainSearch(t *testing.T) {
 			if got := heldIDs(page); !slices.Equal(got, heldIDs(want)) {
 				t.Fatalf("%+v: the page is %v, want %v", q, got, heldIDs(want))
 			}
+			places, err := table.Inspect().Where(ctx, q.Where)
+			all := heldIDs(plainly(table, Query{Where: q.Where}))
+			slices.Sort(all)
+			if got := heldIDs(table.Inspect().At(places)); err != nil || !slices.Equal(got, all) {
+				t.Fatalf("where %q: %v, %v, want %v", q.Where, got, err, all)
+			}
 			for _, h := range page[:min(1, len(page))] {
 				if again, ok := table.Inspect().Get(h.ID); !ok || fmt.Sprint(again) != fmt.Sprint(h) {
 					t.Fatalf("Get(%d) is %+v, Find's row %+v", h.ID, again, h)

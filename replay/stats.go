@@ -160,6 +160,15 @@ type Held struct {
 	Probability float64 // that its shard's next draw falls on it; NaN with samplers whose draws depend on earlier ones
 }
 
+// Draw returns the rollout as a draw that nobody made: its probability is that of the next one, its weight 1.
+func (h *Held) Draw() rollout.Draw {
+	return rollout.Draw{
+		ID: h.ID, Group: h.Group, Rollout: h.Rollout, Advantage: h.Advantage, Probability: h.Probability, Weight: 1,
+		Fresh: h.Fresh, Staleness: int32(min(h.Age, math.MaxInt32)), Uses: int32(h.Uses),
+		GroupMean: h.Mean, GroupStd: h.Std,
+	}
+}
+
 // Held returns what the table holds, shard by shard and in order of insertion, as of one moment for each shard. It
 // visits every rollout.
 func (v Inspection) Held() []Held {
@@ -198,8 +207,12 @@ func (v Inspection) Places() []Place {
 			}
 		})
 	}
-	slices.SortFunc(all, func(a, b Place) int { return cmp.Compare(a.id, b.id) })
+	sortPlaces(all)
 	return all
+}
+
+func sortPlaces(all []Place) {
+	slices.SortFunc(all, func(a, b Place) int { return cmp.Compare(a.id, b.id) })
 }
 
 // At returns what the table holds at some places, in order of ids. It leaves out the rollouts that have left.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -93,7 +92,7 @@ const (
 	exportTurn        = 64  // rollouts that an export looks at under one lock
 )
 
-// export sends all rollouts of the table in order of ids, except those that leave it before their turn: it keeps none
+// export sends all rollouts of the table, or those that meet req.Where, in order of ids, except those that leave it before their turn: it keeps none
 // in memory that it does not send at the moment. It draws nothing: probability is that of the next draw (NaN where the
 // sampler knows none), weight is 1, and group_mean and group_std are those of the insertion.
 func (t *table) export(req *wire.SampleRequest, to *sender) error {
@@ -102,12 +101,16 @@ func (t *table) export(req *wire.SampleRequest, to *sender) error {
 	case rows < 0 || rows > maxBatchRows:
 		return wire.Errorf(wire.Invalid, "size: %d: want rows to a record batch, 1 to %d, or 0 for %d", rows,
 			maxBatchRows, defaultExportRows)
-	case req.Fresh != 0 || req.Shard != 0 || req.RequestID != "" || req.UseAtDraw || len(req.Prompts) > 0:
-		return wire.Errorf(wire.Invalid, "ticket: fresh, shard, request_id, use_at_draw, prompts: want none of them "+
-			"with export, which draws nothing")
+	case req.Fresh != 0 || req.Shard != 0 || req.RequestID != "" || req.UseAtDraw || len(req.Prompts) > 0 ||
+		req.Order != "":
+		return wire.Errorf(wire.Invalid, "ticket: fresh, shard, request_id, use_at_draw, prompts, order: want none of "+
+			"them with export, which draws nothing")
 	}
 	version := t.version()
-	places := t.rollouts.Inspect().Places()
+	places, err := t.exported(to.ctx, req.Where)
+	if err != nil {
+		return err
+	}
 	listed := int64(len(places)) * int64(unsafe.Sizeof(replay.Place{}))
 	if err := t.service.tableMemory.grow(listed); err != nil {
 		return fmt.Errorf("listing %d rollouts: %w", len(places), err)
@@ -135,17 +138,24 @@ func (t *table) export(req *wire.SampleRequest, to *sender) error {
 	return nil
 }
 
+// exported returns the places of the rollouts to export. A search takes its turn among those for pages.
+func (t *table) exported(ctx context.Context, where string) ([]replay.Place, error) {
+	if where == "" {
+		return t.rollouts.Inspect().Places(), nil
+	}
+	if err := t.searching.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer t.searching.Release(1)
+	return t.rollouts.Inspect().Where(ctx, where)
+}
+
 // drawsAt returns the rollouts at some places of the table, in order of ids.
 func (t *table) drawsAt(places []replay.Place) []rollout.Draw {
 	held := t.rollouts.Inspect().At(places)
 	draws := make([]rollout.Draw, len(held))
 	for i := range held {
-		h := &held[i]
-		draws[i] = rollout.Draw{
-			ID: h.ID, Group: h.Group, Rollout: h.Rollout, Advantage: h.Advantage, Probability: h.Probability, Weight: 1,
-			Fresh: h.Fresh, Staleness: int32(min(h.Age, math.MaxInt32)), Uses: int32(h.Uses),
-			GroupMean: h.Mean, GroupStd: h.Std,
-		}
+		draws[i] = held[i].Draw()
 	}
 	return draws
 }

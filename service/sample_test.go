@@ -136,6 +136,8 @@ func TestASampleIsRefusedWithTheReason(t *testing.T) {
 		{`{"table":"a","size":-1,"export":true}`, wire.Invalid, "size: -1"},
 		{`{"table":"a","export":true,"fresh":1}`, wire.Invalid, "export"},
 		{`{"table":"a","export":true,"prompts":["p"]}`, wire.Invalid, "export"},
+		{`{"table":"a","export":true,"order":"age"}`, wire.Invalid, "export"},
+		{`{"table":"a","export":true,"where":"rewrd > 0"}`, wire.Invalid, "use reward"},
 		{`{"table":"a","prompts":["p"],"per_prompt":1}`, wire.Invalid, "set the option prompt_index"},
 		{`{"table":"i","prompts":["p"]}`, wire.Invalid, "per_prompt: 0"},
 		{`{"table":"i","prompts":["p"],"per_prompt":-9000000000}`, wire.Invalid, "per_prompt: -9000000000"},
@@ -219,6 +221,10 @@ func TestAnExportHoldsTheWholeTableInOrderOfIds(t *testing.T) {
 	}
 	if s := v.stats("a"); s.Drawn != 0 {
 		t.Errorf("an export drew %d", s.Drawn)
+	}
+	b, err = v.get(wire.SampleRequest{Table: "a", Export: true, Where: "reward > 20 && uses == 0"})
+	if err != nil || len(b.draws) != 4 || b.draws[0].ID != 22 || b.draws[3].ID != 25 {
+		t.Errorf("where reward > 20: %d rows, %v", len(b.draws), err)
 	}
 	v.create(wire.Table{Name: "empty"})
 	if b, err := v.get(wire.SampleRequest{Table: "empty", Export: true}); err != nil || len(b.draws) != 0 {

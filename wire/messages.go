@@ -68,8 +68,8 @@ type SampleRequest struct {
 	// stream's next request, or until the DoGet has been written out.
 	UseAtDraw bool `json:"use_at_draw,omitempty"`
 
-	// Export (DoGet only) streams the whole table by ascending id, Size rows (0: 256) to a record batch. Nothing is
-	// drawn.
+	// Export (DoGet only) streams the whole table, or the rollouts that meet Where, by ascending id, Size rows (0: 256)
+	// to a record batch. Nothing is drawn.
 	Export bool `json:"export,omitempty"`
 
 	// Streams only.

@@ -450,7 +450,7 @@ func (c *crasher) check(ctx context.Context, direct *client.Client) error {
 }
 
 func (c *crasher) checkTable(ctx context.Context, table *client.Table, o *outcomes) error {
-	err := table.Export(ctx, 256, nil, func(rec arrow.RecordBatch) error {
+	err := table.Export(ctx, client.ExportOptions{Rows: 256}, func(rec arrow.RecordBatch) error {
 		draws, err := wire.Draws(rec, nil)
 		if err != nil {
 			return err

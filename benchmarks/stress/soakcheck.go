@@ -10,6 +10,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -220,7 +221,7 @@ func (s *soaker) settledStatistics(ctx context.Context, table string) (*wire.Tab
 // checkExport exports a table, checks every rollout, and returns their number.
 func (s *soaker) checkExport(ctx context.Context, t *loadTable) (found int, err error) {
 	seen := make(map[key]bool)
-	err = s.direct.Table(t.Name).Export(ctx, 64, nil, func(rec arrow.RecordBatch) error {
+	err = s.direct.Table(t.Name).Export(ctx, client.ExportOptions{Rows: 64}, func(rec arrow.RecordBatch) error {
 		draws, err := wire.Draws(rec, t.extra())
 		if err != nil {
 			return err

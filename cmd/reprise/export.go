@@ -5,34 +5,45 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
+	"path/filepath"
 
+	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/service/transfer"
+	"github.com/reprise-rl/reprise/wire/archive"
 )
 
-// exportCommand writes a table to an Arrow IPC file.
+// exportCommand writes a table to a file, or to a folder of files.
 type exportCommand struct {
-	Source  text     `arg:"" help:"grpc://host:port/table, or the file of a journal that no service has open."`
-	Out     file     `required:"" help:"File to write: Arrow IPC, which pandas, polars, DuckDB and pyarrow read."`
-	IDs     []uint64 `name:"ids" help:"Export only the rollouts with these ids."`
-	Columns []string `help:"Export only these columns of the sampling schema."`
-	Rows    int      `default:"256" help:"Rollouts in one record batch of the file."`
-	Force   bool     `help:"Replace an existing file."`
-	JSON    bool     `name:"json" help:"Print the result as JSON."`
+	Source    text     `arg:"" help:"grpc://host:port/table, the folder of a run (its last checkpoint), or a journal that no service has open."`
+	Out       file     `required:"" help:"File of Arrow IPC to write, or folder of Parquet or JSON lines."`
+	Format    string   `enum:"arrow,parquet,jsonl" default:"arrow" help:"arrow: one file, which pandas, polars, DuckDB and pyarrow read; parquet or jsonl: a folder with a dataset card, which Hugging Face's datasets reads too."`
+	Where     text     `help:"Export only rollouts that meet a condition, such as \"reward < 0.5 && age > 10 && uses == 0\"."`
+	IDs       []uint64 `name:"ids" help:"Export only the rollouts with these ids."`
+	Columns   []string `help:"Export only these columns of the sampling schema."`
+	ByVersion bool     `help:"With parquet or jsonl: a folder for each version, that of a rollout's oldest token."`
+	Rows      int      `default:"256" help:"Rollouts in one record batch of a file of Arrow."`
+	Force     bool     `help:"Replace an existing file, or an existing export."`
+	JSON      bool     `name:"json" help:"Print the result as JSON."`
 
 	Connection connection `embed:""`
 }
 
-// Run writes the file.
+// Run writes the export.
 func (c *exportCommand) Run(ctx context.Context) error {
-	if c.Rows < 1 {
-		return fmt.Errorf("--rows %d: want 1 or more", c.Rows)
-	}
-	if err := refuseToReplace(string(c.Out), c.Force); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
-	done, err := c.export(ctx, string(c.Source), transfer.ExportOptions{File: string(c.Out), IDs: c.IDs,
-		Columns: c.Columns, Rows: c.Rows})
+	o := transfer.ExportOptions{Path: filepath.Clean(string(c.Out)), Format: archive.Format(c.Format), Replace: c.Force,
+		IDs: c.IDs, Where: string(c.Where), Columns: c.Columns, Rows: c.Rows, ByVersion: c.ByVersion}
+	var done *transfer.Exported
+	export := func(from transfer.Source) (err error) {
+		done, err = transfer.Export(ctx, string(c.Source), from, o)
+		return err
+	}
+	err := c.Connection.open(ctx, string(c.Source), func(t *client.Table) error { return export(t) },
+		func(t *replay.Table) error { return export(transfer.Local(t)) })
 	if err != nil {
 		return err
 	}
@@ -41,37 +52,42 @@ func (c *exportCommand) Run(ctx context.Context) error {
 	}
 	fmt.Printf("%s: %d rollouts of %s, at version %d, in %.2f s\n", done.File, done.Rollouts, done.Source, done.Version,
 		done.Seconds)
+	if done.Files > 0 {
+		fmt.Printf("  %s of %s", words.Plural(done.Files, c.Format+" file"), size(done.Bytes))
+		if n := len(done.Versions); n > 0 {
+			fmt.Printf(", %s from %d to %d", words.Plural(n, "version"), done.Versions[0], done.Versions[n-1])
+		}
+		fmt.Println()
+	}
 	if len(done.Missing) > 0 {
-		fmt.Printf("  not in the table: %v\n", done.Missing)
+		fmt.Printf("  not exported: %v, which the table does not hold or --where leaves out\n", done.Missing)
 	}
 	return nil
 }
 
-func (c *exportCommand) export(ctx context.Context, source string, o transfer.ExportOptions) (*transfer.Exported,
-	error) {
-	if !strings.Contains(source, "://") {
-		return transfer.ExportJournal(ctx, source, o)
+// check returns what is wrong with the flags, before a journal is copied.
+func (c *exportCommand) check() error {
+	single := c.Format == string(archive.Arrow)
+	switch extension := filepath.Ext(string(c.Out)); {
+	case c.Rows < 1:
+		return fmt.Errorf("--rows %d: want 1 or more", c.Rows)
+	case single && c.ByVersion:
+		return errors.New("--by-version: want --format parquet or jsonl, which write a folder")
+	case single && (extension == ".parquet" || extension == ".jsonl"):
+		return fmt.Errorf("--out %s: the format is arrow: add --format %s, and name a folder", c.Out, extension[1:])
 	}
-	connected, table, err := c.Connection.table(ctx, source)
-	if err != nil {
-		return nil, err
-	}
-	defer connected.Close()
-	return transfer.Export(ctx, source, table, o)
-}
-
-// refuseToReplace returns an error unless a path is free, or is a file that may be replaced.
-func refuseToReplace(path string, force bool) error {
-	info, err := os.Stat(path)
+	info, err := os.Stat(string(c.Out))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
 		return err
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("--out %s: exists and is not a file", path)
-	case !force:
-		return fmt.Errorf("--out %s: exists; --force replaces it", path)
+	case single && !info.Mode().IsRegular():
+		return fmt.Errorf("--out %s: exists and is not a file", c.Out)
+	case !single && !info.IsDir():
+		return fmt.Errorf("--out %s: exists and is not a folder", c.Out)
+	case !c.Force:
+		return fmt.Errorf("--out %s: exists; --force replaces it", c.Out)
 	}
 	return nil
 }

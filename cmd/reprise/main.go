@@ -50,8 +50,8 @@ type commands struct {
 	Journal  journalCommand  `cmd:"" help:"Verify a table's journal, or save what is intact of a damaged one."`
 	Verify   verifyCommand   `cmd:"" help:"Reward responses, as JSON lines."`
 	Table    tableCommand    `cmd:"" help:"Create, list, drop and look at tables of a running service."`
-	Export   exportCommand   `cmd:"" help:"Export a table to an Arrow IPC file."`
-	Import   importCommand   `cmd:"" help:"Import an Arrow IPC file into a table."`
+	Export   exportCommand   `cmd:"" help:"Export a table: an Arrow IPC file, or a dataset of Parquet or JSON lines."`
+	Import   importCommand   `cmd:"" help:"Import rollouts into a table: an export, or chats as offline rollouts."`
 
 	Completion completionCommand `cmd:"" help:"Print what makes a shell complete verbs, flags and names: source it in its startup file."`
 

@@ -16,12 +16,13 @@ import (
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/transfer"
 )
 
 // rolloutsCommand lists the rollouts of a table.
 type rolloutsCommand struct {
-	Source text   `arg:"" help:"grpc://host:port/table, the folder of a run (its last checkpoint), or the file of a journal that no service has open."`
+	Source text   `arg:"" help:"grpc://host:port/table, the folder of a run (its last checkpoint), or a journal that no service has open."`
 	Where  text   `help:"Condition, such as \"reward < 0.5 && age > 10 && uses == 0\"."`
 	Sort   text   `help:"Number by which to sort, the greatest first, such as -mean_logprob. Default: the newest first."`
 	Text   text   `help:"List those whose text or prompt has this, in upper or lower case."`
@@ -35,7 +36,7 @@ type rolloutsCommand struct {
 
 // Run prints the list, or the rollout.
 func (c *rolloutsCommand) Run(ctx context.Context) error {
-	return c.open(ctx, string(c.Source), func(from browse.Source) error {
+	show := func(from browse.Source) error {
 		if c.Show != 0 {
 			shown, err := from.Rollout(ctx, rollout.ID(c.Show))
 			if err == nil && c.JSON {
@@ -53,34 +54,37 @@ func (c *rolloutsCommand) Run(ctx context.Context) error {
 			c.printPage(&page)
 		}
 		return err
-	})
+	}
+	return c.Connection.open(ctx, string(c.Source), func(t *client.Table) error { return show(t) },
+		func(t *replay.Table) error { return show(browse.Table{Table: t}) })
 }
 
-// open passes on the rollouts of a table, wherever it is.
-func (c *rolloutsCommand) open(ctx context.Context, source string, use func(browse.Source) error) error {
+// open finds a table, wherever it is: of a service, as a journal's is for the time being, or in a run's last checkpoint.
+func (c connection) open(ctx context.Context, source string, served func(*client.Table) error,
+	kept func(*replay.Table) error) error {
 	if !strings.Contains(source, "://") {
-		info, err := os.Stat(source)
+		_, err := os.Stat(source)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w: want grpc://host:port/table, the folder of a run, or the file of a journal", err)
-		case !info.IsDir():
-			return transfer.WithJournal(ctx, source, func(t *client.Table) error { return use(t) })
+			return fmt.Errorf("%w: want grpc://host:port/table, the folder of a run, or a journal", err)
+		case journal.Is(source):
+			return transfer.WithJournal(ctx, source, served)
 		}
 		table, address, err := run.LastTable(source)
 		switch {
 		case err != nil:
 			return err
 		case table != nil:
-			return use(browse.Table{Table: table})
+			return kept(table)
 		}
 		source = address
 	}
-	connected, table, err := c.Connection.table(ctx, source)
+	connected, table, err := c.table(ctx, source)
 	if err != nil {
 		return err
 	}
 	defer connected.Close()
-	return use(table)
+	return served(table)
 }
 
 // printPage prints rollouts as a table of at most 80 columns.

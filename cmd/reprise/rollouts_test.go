@@ -47,6 +47,18 @@ func TestRolloutsListsAndShowsTheTableOfARun(t *testing.T) {
 	}
 }
 
+func TestRolloutsOfAJournalAreListed(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServe(t, "--http", "off", "--data", data, "--table", "name=lab,capacity=100")
+	s.fill(t, "lab", 2)
+	s.stop()
+	text := succeeds(t, "", "rollouts", filepath.Join(data, "tables", "lab.journal"), "--where", "age == 4")
+	if !strings.Contains(text, "3 rollouts, version 4") {
+		t.Errorf("the list is\n%s", text)
+	}
+}
+
 func TestRolloutsOfNoSourceSayWhatOneIs(t *testing.T) {
 	out := call(t, "", "rollouts", filepath.Join(t.TempDir(), "nope"))
 	if out.code != 1 || !strings.Contains(out.stderr, "want grpc://host:port/table, the folder of a run") {

@@ -615,7 +615,7 @@ func TestComposedTablesSurviveAKill(t *testing.T) {
 		}
 	}
 	contents := func(table *client.Table) (text string) {
-		err := table.Export(t.Context(), 0, nil, func(b arrow.RecordBatch) error {
+		err := table.Export(t.Context(), client.ExportOptions{}, func(b arrow.RecordBatch) error {
 			text += fmt.Sprint(b)
 			return nil
 		})

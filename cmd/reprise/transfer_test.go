@@ -15,6 +15,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/archive"
@@ -82,7 +83,6 @@ func rowsOf(t *testing.T, path string) []arrow.RecordBatch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
 	var all []arrow.RecordBatch
 	for rec, err := range r.Batches() {
 		if err != nil {
@@ -147,6 +147,70 @@ func TestAnExportAndItsImportKeepATable(t *testing.T) {
 	succeeds(t, "", "import", first, s.at.GRPC+"/anew", "--advance", "--recompute")
 	succeeds(t, "", "export", s.at.GRPC+"/anew", "--out", third, "--rows", "50")
 	sameRows(t, first, third)
+}
+
+// Every way out and back in: a table is the same to the bit, whichever format it went through.
+func TestADatasetAndItsImportKeepATable(t *testing.T) {
+	t.Parallel()
+	s := startTables(t, "name=from", "name=by_parquet", "name=by_jsonl", "name=parted")
+	s.fill(t, "from", 90)
+	dir := t.TempDir()
+	first := filepath.Join(dir, "first.arrow")
+	succeeds(t, "", "export", s.at.GRPC+"/from", "--out", first)
+	for _, format := range []string{"parquet", "jsonl"} {
+		folder, again := filepath.Join(dir, format), filepath.Join(dir, format+".arrow")
+		said := succeeds(t, "", "export", s.at.GRPC+"/from", "--out", folder, "--format", format)
+		if !strings.Contains(said, "270 rollouts") || !strings.Contains(said, "1 "+format+" file of ") {
+			t.Errorf("export said %q", said)
+		}
+		card, err := os.ReadFile(filepath.Join(folder, "README.md"))
+		for _, want := range []string{"configs:", "data/**/*." + format, "at version 4", "| `logprobs` | `list<float32>` |"} {
+			if err != nil || !strings.Contains(string(card), want) {
+				t.Errorf("the card lacks %q, %v:\n%s", want, err, card)
+			}
+		}
+		succeeds(t, "", "import", folder, s.at.GRPC+"/by_"+format, "--advance", "--rows", "50")
+		succeeds(t, "", "export", s.at.GRPC+"/by_"+format, "--out", again)
+		sameRows(t, first, again)
+		fails(t, call(t, "", "export", s.at.GRPC+"/from", "--out", folder, "--format", format), "exists; --force")
+		succeeds(t, "", "export", s.at.GRPC+"/from", "--out", folder, "--format", format, "--force")
+	}
+	folder := filepath.Join(dir, "parted")
+	said := succeeds(t, "", "export", s.at.GRPC+"/from", "--out", folder, "--format", "parquet", "--by-version",
+		"--where", "version >= 1 && reward > 0.5")
+	if !strings.Contains(said, "4 parquet files of ") || !strings.Contains(said, "4 versions from 1 to 4") {
+		t.Errorf("export said %q", said)
+	}
+	said = succeeds(t, "", "import", filepath.Join(folder, "data", "version=3"), s.at.GRPC+"/parted", "--advance")
+	if !strings.Contains(said, "advanced to version 3") {
+		t.Errorf("import said %q", said)
+	}
+	for want, arguments := range map[string][]string{
+		"--format parquet or jsonl": {"--by-version"},
+		"add --format parquet":      {"--out", filepath.Join(dir, "x.parquet")},
+		"is not a folder":           {"--out", first, "--format", "jsonl", "--force"},
+		"use reward":                {"--where", "rewrd > 0", "--out", filepath.Join(dir, "y"), "--format", "parquet"},
+		"versions is needed":        {"--columns", "id", "--by-version", "--format", "parquet"},
+	} {
+		arguments = append([]string{"export", s.at.GRPC + "/from", "--out", filepath.Join(dir, "y")}, arguments...)
+		fails(t, call(t, "", arguments...), want)
+	}
+}
+
+func TestTheTableOfARunIsExported(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run, folder, file := filepath.Join(dir, "run"), filepath.Join(dir, "folder"), filepath.Join(dir, "run.arrow")
+	succeeds(t, "", append(small(run), "--quiet")...)
+	var listed browse.Page
+	decode(t, succeeds(t, "", "rollouts", run, "--where", "reward == 0", "--json"), &listed)
+	said := succeeds(t, "", "export", run, "--out", folder, "--format", "jsonl", "--where", "reward == 0")
+	if listed.Matched == 0 || !strings.Contains(said, fmt.Sprintf("%d rollouts of ", listed.Matched)) {
+		t.Errorf("export said %q: want %d", said, listed.Matched)
+	}
+	succeeds(t, "", "export", run, "--out", file)
+	s := startTables(t, "name=copy")
+	succeeds(t, "", "import", file, s.at.GRPC+"/copy", "--advance")
 }
 
 func TestTheExportOfAJournalIsThatOfItsTable(t *testing.T) {
@@ -239,7 +303,7 @@ func TestOnlyTheRolloutsAskedForAreExported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "some.arrow")
 	said := succeeds(t, "", "export", s.at.GRPC+"/lab", "--out", path, "--ids", "30,2,3,999", "--columns", "reward,id",
 		"--rows", "4")
-	if !strings.Contains(said, "3 rollouts") || !strings.Contains(said, "not in the table: [999]") {
+	if !strings.Contains(said, "3 rollouts") || !strings.Contains(said, "not exported: [999]") {
 		t.Errorf("export said %q", said)
 	}
 	var ids []uint64

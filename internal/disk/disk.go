@@ -69,6 +69,39 @@ func replace(path string, mode fs.FileMode, write func(io.Writer) error) (err er
 	return SyncFolder(filepath.Dir(path))
 }
 
+// ReplaceFolder has write fill a new folder beside path, and renames it into place once it is on disk. What write makes
+// below it, files and folders, write syncs. After an error the old folder stands and nothing of the new one is left. A
+// crash at the wrong moment leaves the new one, or neither and both beside their place.
+func ReplaceFolder(path string, write func(folder string) error) (err error) {
+	path = filepath.Clean(path)
+	fresh, err := os.MkdirTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(fresh))
+		}
+	}()
+	if err := write(fresh); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(fresh, 0o755), SyncFolder(fresh)); err != nil {
+		return err
+	}
+	old := fresh + ".old"
+	if err := os.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		if back := os.Rename(old, path); !errors.Is(back, fs.ErrNotExist) {
+			err = errors.Join(err, back)
+		}
+		return err
+	}
+	return errors.Join(SyncFolder(filepath.Dir(path)), os.RemoveAll(old))
+}
+
 // SyncFolder makes the names in a folder survive a loss of power: files that were created, renamed or removed there.
 func SyncFolder(path string) error {
 	f, err := os.Open(path)

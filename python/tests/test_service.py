@@ -584,6 +584,7 @@ def test_export_draws_nothing_and_becomes_a_data_frame(table: Create) -> None:
     ids = t.insert(rollouts([4] * 30))
     exported = t.export(rows=7)
     assert exported["id"].to_pylist() == ids.tolist() and t.stats().drawn == 0
+    assert t.export(where="reward == 1 && uses == 0")["id"].to_pylist() == ids[1::2].tolist()
     pandas = pytest.importorskip("pandas")
     frame = exported.to_pandas()
     assert isinstance(frame, pandas.DataFrame) and len(frame) == 30

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -115,6 +116,12 @@ func (r *Report) consequences() string {
 		text += fmt.Sprintf("; the %d oldest were left out, as the table had %d fewer", r.Surplus, r.Surplus)
 	}
 	return text
+}
+
+// Is reports whether a folder holds a journal.
+func Is(path string) bool {
+	entries, err := os.ReadDir(path)
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), segments.Suffix) })
 }
 
 // Verify reads a whole journal that no process has open. The error is of a journal that cannot be read; damage is in

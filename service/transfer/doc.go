@@ -1,6 +1,7 @@
-// Package transfer copies the contents of tables to and from Arrow IPC files.
+// Package transfer copies the contents of tables to and from files.
 //
-// [Export] writes a table of a running service, [ExportJournal] the table in a journal that no service has open, and
-// [Import] inserts a file's rollouts into a table. An export followed by an import into an empty table gives the same
-// table again: groups, advantages and versions are kept. The file format is that of package wire/archive.
+// [Export] writes a table of a running service, one of this process ([Local]), or with [WithJournal] that of a journal
+// which no service has open. [Import] inserts the rollouts of files into a table. An export followed by an import into
+// an empty table gives the same table again: groups, advantages and versions are kept. The formats are those of package
+// wire/archive.
 package transfer

@@ -17,32 +17,46 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 	"github.com/reprise-rl/reprise/wire/archive"
 )
 
+// Source is a table whose rollouts can be exported: *client.Table, or [Local].
+type Source interface {
+	Info(ctx context.Context) (wire.TableInfo, error)
+	Export(ctx context.Context, o client.ExportOptions, each func(arrow.RecordBatch) error) error
+}
+
 // ExportOptions say what an export writes.
 type ExportOptions struct {
-	File    string   // to write; a file that is there is replaced
-	IDs     []uint64 // of the rollouts; nil: all
-	Columns []string // of the sampling schema; nil: all
-	Rows    int      // rollouts in one record batch of the file
+	Path      string         // to write: a file of Arrow IPC, or the folder of a dataset
+	Format    archive.Format // "": archive.Arrow
+	Replace   bool           // what is there; a file always is
+	IDs       []uint64       // of the rollouts; nil: all
+	Where     string         // a condition that they meet; "": none
+	Columns   []string       // of the sampling schema; nil: all
+	Rows      int            // rollouts in one record batch of the file
+	ByVersion bool           // datasets only: a folder for each version
 }
 
 // Exported is the result of an export.
 type Exported struct {
-	Source   string   `json:"source"`
-	File     string   `json:"file"`
-	Rollouts int64    `json:"rollouts"`
-	Version  int32    `json:"version"` // of the table when the export began
-	Seconds  float64  `json:"seconds"`
-	Missing  []uint64 `json:"missing,omitempty"` // requested ids that the table does not hold
+	Source   string            `json:"source"`
+	File     string            `json:"file"`
+	Rollouts int64             `json:"rollouts"`
+	Version  int32             `json:"version"` // of the table when the export began
+	Seconds  float64           `json:"seconds"`
+	Missing  []uint64          `json:"missing,omitempty"`  // requested ids that the table does not hold
+	Files    int               `json:"files,omitempty"`    // of a dataset
+	Bytes    int64             `json:"bytes,omitempty"`    // of them
+	Versions []rollout.Version `json:"versions,omitempty"` // with ByVersion
 }
 
-// Export writes a table of a service to a file. Source is the name that the result has.
-func Export(ctx context.Context, source string, table *client.Table, o ExportOptions) (*Exported, error) {
+// Export writes a table. Name is what the result calls it.
+func Export(ctx context.Context, name string, table Source, o ExportOptions) (*Exported, error) {
 	began := time.Now()
 	info, err := table.Info(ctx)
 	if err != nil {
@@ -53,8 +67,10 @@ func Export(ctx context.Context, source string, table *client.Table, o ExportOpt
 		return nil, err
 	}
 	choice := archive.NewChoice(o.IDs)
-	rollouts, err := archive.Write(o.File, schema, func(add func(arrow.RecordBatch) error) error {
-		return table.Export(ctx, o.Rows, o.Columns, func(rec arrow.RecordBatch) error {
+	done := &Exported{Source: name, File: o.Path, Version: info.Version}
+	fill := func(add func(arrow.RecordBatch) error) error {
+		asked := client.ExportOptions{Rows: o.Rows, Columns: o.Columns, Where: o.Where}
+		return table.Export(ctx, asked, func(rec arrow.RecordBatch) error {
 			if len(o.IDs) == 0 {
 				return add(rec)
 			}
@@ -65,14 +81,30 @@ func Export(ctx context.Context, source string, table *client.Table, o ExportOpt
 			defer chosen.Release()
 			return add(chosen)
 		})
-	})
+	}
+	if o.Format == archive.Parquet || o.Format == archive.JSONL {
+		var written archive.Dataset
+		written, err = archive.WriteDataset(o.Path, schema, archive.DatasetOptions{Format: o.Format,
+			ByVersion: o.ByVersion, Replace: o.Replace, About: o.about(name, info)}, fill)
+		done.Rollouts, done.Files, done.Bytes = written.Rollouts, written.Files, written.Bytes
+		done.Versions = written.Versions
+	} else {
+		done.Rollouts, err = archive.Write(o.Path, schema, fill)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &Exported{
-		Source: source, File: o.File, Rollouts: rollouts, Version: info.Version, Seconds: time.Since(began).Seconds(),
-		Missing: choice.Missing(),
-	}, nil
+	done.Missing, done.Seconds = choice.Missing(), time.Since(began).Seconds()
+	return done, nil
+}
+
+// about says in a dataset's card what was exported.
+func (o ExportOptions) about(name string, info wire.TableInfo) string {
+	text := fmt.Sprintf("Exported by Reprise from %s at version %d", name, info.Version)
+	if o.Where != "" {
+		text += fmt.Sprintf(", where `%s`", o.Where)
+	}
+	return text + "."
 }
 
 // schema is the schema of the export's record batches.
@@ -98,16 +130,6 @@ func extraFields(info wire.TableInfo) ([]arrow.Field, error) {
 		return nil, nil
 	}
 	return wire.ExtraFields(info.Definition.Columns)
-}
-
-// ExportJournal writes the table of a journal to a file. A service of its own opens a copy: the journal is not written
-// to.
-func ExportJournal(ctx context.Context, path string, o ExportOptions) (exported *Exported, err error) {
-	err = WithJournal(ctx, path, func(table *client.Table) (err error) {
-		exported, err = Export(ctx, path, table, o)
-		return err
-	})
-	return exported, err
 }
 
 // WithJournal serves a copy of a journal's table, on a socket of its own, while use runs.

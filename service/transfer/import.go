@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
@@ -13,7 +14,12 @@ import (
 	"github.com/reprise-rl/reprise/wire/archive"
 )
 
-// ImportOptions say how a file is inserted.
+// Rollouts is what is imported: an *archive.Reader, for example. It is read twice.
+type Rollouts interface {
+	Insertions(o archive.Options) iter.Seq2[archive.Insertion, error]
+}
+
+// ImportOptions say how rollouts are inserted.
 type ImportOptions struct {
 	Rows      int           // rollouts in one insertion; a group is never split
 	Advance   bool          // first set the table's version to the newest in the file, if it is behind
@@ -37,15 +43,11 @@ type Imported struct {
 	Seconds    float64         `json:"seconds"`
 }
 
-// Import checks a whole file and then inserts it into a table, so that nothing enters from a file with a bad row.
-// Target is the table's name in the result.
-func Import(ctx context.Context, file, target string, table *client.Table, o ImportOptions) (*Imported, error) {
+// Import checks all of a source and then inserts it into a table, so that nothing enters from a file with a bad row.
+// File and target are the names of both in the result.
+func Import(ctx context.Context, source Rollouts, file, target string, table *client.Table,
+	o ImportOptions) (*Imported, error) {
 	began := time.Now()
-	source, err := archive.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer source.Close()
 	info, err := table.Info(ctx)
 	if err != nil {
 		return nil, err
@@ -91,7 +93,7 @@ func (d *Imported) advance(ctx context.Context, t *client.Table, info wire.Table
 
 // insert inserts the file's groups. The name and the number of an insertion are its batch id, so that a repeated import
 // skips what has entered.
-func (d *Imported) insert(ctx context.Context, source *archive.Reader, t *client.Table, o archive.Options,
+func (d *Imported) insert(ctx context.Context, source Rollouts, t *client.Table, o archive.Options,
 	name string) error {
 	entered := 0
 	for in, err := range source.Insertions(o) {

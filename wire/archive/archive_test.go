@@ -113,7 +113,6 @@ func read(t testing.TB, path string, o Options) ([]Insertion, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
 	var all []Insertion
 	for in, err := range r.Insertions(o) {
 		if err != nil {
@@ -339,7 +338,6 @@ func TestRowsAreChosenByID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
 	choice := NewChoice([]uint64{9, 1, 2, 4, 77, 50})
 	var got []uint64
 	for rec, err := range r.Batches() {
@@ -376,20 +374,25 @@ func TestAttackOnlyRegularFilesAreRead(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{pipe, folder, "/dev/zero"} {
+	for _, path := range []string{pipe, "/dev/zero"} {
 		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), path+" is no regular file") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+	if _, err := Open(folder); err == nil || !strings.Contains(err.Error(), folder+" has no .parquet or .jsonl file") {
+		t.Errorf("a folder: %v", err)
+	}
 }
 
 func TestOtherFilesAreRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "table.parquet")
-	if err := os.WriteFile(path, []byte(strings.Repeat("PAR1", 20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "no Arrow IPC file") {
-		t.Error(err)
+	for text, want := range map[string]string{"PAR1": "table: ", "no arrow": "no Arrow IPC file"} {
+		path := filepath.Join(t.TempDir(), "table")
+		if err := os.WriteFile(path, []byte(strings.Repeat(text, 20)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

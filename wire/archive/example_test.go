@@ -41,7 +41,6 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	defer read.Close()
 	for in, err := range read.Insertions(archive.Options{}) {
 		if err != nil {
 			panic(err)

@@ -62,17 +62,13 @@ func (c *Choice) Of(rec arrow.RecordBatch) (arrow.RecordBatch, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: type %s: want uint64", IDColumn, rec.Column(at[0]).DataType())
 	}
-	var runs [][2]int64 // of neighbouring rows: from, to
+	var runs []run
 	for i := range ids.Len() {
 		if _, ok := c.found[ids.Value(i)]; !ok {
 			continue
 		}
 		c.found[ids.Value(i)] = true
-		if n := len(runs); n > 0 && runs[n-1][1] == int64(i) {
-			runs[n-1][1]++
-			continue
-		}
-		runs = append(runs, [2]int64{int64(i), int64(i) + 1})
+		runs = extendRuns(runs, int64(i))
 	}
 	if len(runs) == 0 {
 		return nil, nil
@@ -80,11 +76,26 @@ func (c *Choice) Of(rec arrow.RecordBatch) (arrow.RecordBatch, error) {
 	return concatenate(rec, runs)
 }
 
+// run is neighbouring rows.
+type run struct{ from, to int64 }
+
+// extendRuns adds a row, which comes after those before.
+func extendRuns(runs []run, row int64) []run {
+	if n := len(runs); n > 0 && runs[n-1].to == row {
+		runs[n-1].to++
+		return runs
+	}
+	return append(runs, run{row, row + 1})
+}
+
 // concatenate returns runs of rows as one record batch.
-func concatenate(rec arrow.RecordBatch, runs [][2]int64) (arrow.RecordBatch, error) {
+func concatenate(rec arrow.RecordBatch, runs []run) (arrow.RecordBatch, error) {
+	if len(runs) == 1 {
+		return rec.NewSlice(runs[0].from, runs[0].to), nil
+	}
 	var rows int64
 	for _, run := range runs {
-		rows += run[1] - run[0]
+		rows += run.to - run.from
 	}
 	columns := make([]arrow.Array, 0, rec.NumCols())
 	defer func() {
@@ -95,7 +106,7 @@ func concatenate(rec arrow.RecordBatch, runs [][2]int64) (arrow.RecordBatch, err
 	for _, column := range rec.Columns() {
 		parts := make([]arrow.Array, len(runs))
 		for i, run := range runs {
-			parts[i] = array.NewSlice(column, run[0], run[1])
+			parts[i] = array.NewSlice(column, run.from, run.to)
 		}
 		joined, err := array.Concatenate(parts, memory.DefaultAllocator)
 		for _, p := range parts {

@@ -72,11 +72,21 @@ func (d *Dialogue) Prompt(messages ...string) ([]int32, error) {
 	if d.template == nil {
 		return d.tokenizer.Encode(strings.Join(messages, ""))
 	}
-	rendered, err := d.template.render(messages)
+	rendered, err := d.template.render(inTurn(messages))
 	if err != nil {
 		return nil, err
 	}
 	return d.tokenizer.EncodePart(rendered)
+}
+
+// inTurn returns the messages of a user and an assistant, without the line breaks around each.
+func inTurn(texts []string) []Message {
+	roles := []string{"user", assistant}
+	list := make([]Message, len(texts))
+	for i, text := range texts {
+		list[i] = Message{roles[i%2], strings.Trim(text, "\n")}
+	}
+	return list
 }
 
 // Turn returns the ids of a turn with the token that ends it.
@@ -98,18 +108,24 @@ func (d *Dialogue) Observation(text string, last int32) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := d.tokenizer.EncodePart(after)
+	ids, err := d.encodeAfter(after)
 	if err != nil {
 		return nil, err
-	}
-	if len(ids) == 0 || ids[0] != d.end {
-		return nil, fmt.Errorf("%s puts %.40q after an assistant's message: want %q first, as after others",
-			d.template.file, after, d.tokenizer.tokens[d.end])
 	}
 	if slices.Contains(d.stop, last) {
 		ids = ids[1:]
 	}
 	return ids, nil
+}
+
+// encodeAfter returns the ids of what the template puts after an assistant's message, the first of which ends it.
+func (d *Dialogue) encodeAfter(after string) ([]int32, error) {
+	ids, err := d.tokenizer.EncodePart(after)
+	if err == nil && (len(ids) == 0 || ids[0] != d.end) {
+		err = fmt.Errorf("%s puts %.40q after an assistant's message: want %q first, as after others",
+			d.template.file, after, d.tokenizer.tokens[d.end])
+	}
+	return ids, err
 }
 
 // Decode returns the text of a turn, without the token that ended it.
@@ -123,8 +139,13 @@ func (d *Dialogue) Decode(turn []int32) string {
 // afterAnswer returns what the template puts after an assistant's message if the user's next one is text. White space
 // before the end of the message is left out.
 func (d *Dialogue) afterAnswer(text string) (string, error) {
+	return d.afterAnswerTo(inTurn([]string{"question"}), []Message{{"user", strings.Trim(text, "\n")}})
+}
+
+// afterAnswerTo is afterAnswer within a conversation: after an answer to the messages before, if others follow.
+func (d *Dialogue) afterAnswerTo(before, next []Message) (string, error) {
 	const answer = "d1a10gue"
-	rendered, err := d.template.render([]string{"question", answer, text})
+	rendered, err := d.template.render(slices.Concat(before, []Message{{assistant, answer}}, next))
 	if err != nil {
 		return "", err
 	}
@@ -264,17 +285,15 @@ func (c *chatTemplate) addSpecials(files map[string][]byte) error {
 	return nil
 }
 
-// render returns the text of messages of a user and an assistant in turn, without the line breaks around each, and the
-// opening of the next answer.
-func (c *chatTemplate) render(messages []string) (string, error) {
+// render returns the text of messages and the opening of the next answer.
+func (c *chatTemplate) render(messages []Message) (string, error) {
 	variables := map[string]any{}
 	for name, v := range c.variables {
 		variables[name] = v
 	}
-	roles := []string{"user", "assistant"}
 	list := make([]any, len(messages))
 	for i, m := range messages {
-		list[i] = jinja.Dict{{Key: "role", Value: roles[i%2]}, {Key: "content", Value: strings.Trim(m, "\n")}}
+		list[i] = jinja.Dict{{Key: "role", Value: m.Role}, {Key: "content", Value: m.Content}}
 	}
 	variables["messages"] = list
 	rendered, err := c.template.Render(variables)

@@ -127,7 +127,7 @@ func TestSmolLM2AgreesWithTransformers(t *testing.T) {
 	if dir == "" {
 		t.Skip("REPRISE_SMOLLM2 names no folder of SmolLM2-135M-Instruct")
 	}
-	tok, err := readTokenizer(dir)
+	tok, err := ReadTokenizer(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

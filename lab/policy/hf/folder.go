@@ -57,7 +57,7 @@ func ReadDescription(dir string) (*Folder, error) {
 	if f.Config, err = parseConfig(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	f.Tokenizer, err = readTokenizer(dir)
+	f.Tokenizer, err = ReadTokenizer(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -268,16 +268,22 @@ func WriteFolder(dir string, c Config, tensors map[string]Tensor, tok *Tokenizer
 	if err := writeFile(dir, weightsFile, func(w io.Writer) error { return writeSafetensors(w, sorted) }); err != nil {
 		return err
 	}
-	files := map[string][]byte{}
 	if tok != nil {
-		files = tok.files
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := writeBytes(dir, name, files[name]); err != nil {
+		if err := tok.Write(dir); err != nil {
 			return err
 		}
 	}
 	return writeBytes(dir, ConfigFile, c.encode())
+}
+
+// Write writes the files of the tokenizer to a folder.
+func (t *Tokenizer) Write(dir string) error {
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		if err := writeBytes(dir, name, t.files[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sortTensors returns the tensors sorted by name after checking them against c.

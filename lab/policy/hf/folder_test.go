@@ -102,7 +102,7 @@ func TestAFolderWithoutTokenizerHasNone(t *testing.T) {
 	if err != nil || f.Tokenizer != nil {
 		t.Fatalf("got tokenizer %v, error %v", f.Tokenizer, err)
 	}
-	if _, err := readTokenizer(dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadTokenizer(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error of the missing tokenizer is %v", err)
 	}
 	if _, err := readWeights(t.TempDir(), c); !errors.Is(err, fs.ErrNotExist) ||

@@ -47,8 +47,8 @@ const (
 	templateFile   = "chat_template.jinja"
 )
 
-// readTokenizer reads the tokenizer of a model folder. Without tokenizer.json the error wraps [fs.ErrNotExist].
-func readTokenizer(dir string) (*Tokenizer, error) {
+// ReadTokenizer reads the tokenizer of a model folder, or of one that has nothing else. Without tokenizer.json the error wraps [fs.ErrNotExist].
+func ReadTokenizer(dir string) (*Tokenizer, error) {
 	files := make(map[string][]byte)
 	for _, name := range []string{tokenizerFile, generationFile, tokConfigFile, specialsFile,
 		"added_tokens.json", templateFile, ConfigFile} {

@@ -90,7 +90,7 @@ func TestTokenizersAgreeWithHuggingFace(t *testing.T) {
 }
 
 func TestTinyStoriesTokenizerAgreesWithHuggingFace(t *testing.T) {
-	tok, err := readTokenizer(tinyStories(t))
+	tok, err := ReadTokenizer(tinyStories(t))
 	if err != nil {
 		t.Fatal(err)
 	}

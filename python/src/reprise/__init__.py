@@ -31,10 +31,11 @@ A trainer: batches come ahead of time and are on lease until the next one is ask
 Where to read on: `help(reprise.Table.insert)` has every column of a rollout, `help(reprise.Client.create)` every key of
 a table, `help(reprise.Padded)` the arrays of a batch, docs/python.md the guide. `reprise.trl`, `reprise.verl` and
 `reprise.slime` put replay into those trainers, `reprise.adapters` converts batches of verl and AReaL, `reprise.torch`
-has the losses. Every failure is a `reprise.Error` that names the argument, the value and the remedy; what can only be
+has the losses, `log` writes a table's statistics to trackio, W&B or MLflow. Every failure is a `reprise.Error` that names the argument, the value and the remedy; what can only be
 warned of is a `StaleWarning`, `RepeatWarning` or `RepairWarning`. Long waits are logged under the name "reprise".
 """
 
+from ._log import log
 from .address import connect
 from .batch import DEFAULT_COLUMNS, Batch, BatchInfo
 from .client import Client
@@ -78,6 +79,6 @@ __all__ = [
     "DiskFull", "Elsewhere", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Keys", "Limiter",
     "METHODS", "Method", "NoLease", "NotFound", "Packed", "Padded", "PartWarning", "Prompt", "PromptResult",
     "Prompts", "RepairWarning", "RepeatWarning", "Service", "Source", "StaleWarning", "Starved", "Stats", "Stream",
-    "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "publish",
+    "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "log", "publish",
     "record_batch", "rollout", "serve",
 ]  # fmt: skip

@@ -569,15 +569,22 @@ class Table:
         return self._action("restore", name=name, timeout=timeout)
 
     def export(
-        self, *, columns: Sequence[str] | None = None, rows: int = 256, timeout: float | None = None
+        self,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        rows: int = 256,
+        timeout: float | None = None,
     ) -> pa.Table:
         """Return the whole table by ascending id, without drawing anything. ``.to_pandas()`` makes a data frame.
 
         Args:
+            where: a condition that the rollouts meet, such as ``"reward >= 1 && age < 8"``; by default all do.
             columns: by name (`schema`); all by default.
             rows: of one message.
         """
-        request = {"table": self.name, "size": whole("rows", rows, 1), "export": True, **_given(columns=columns)}
+        request = {"table": self.name, "size": whole("rows", rows, 1), "export": True}
+        request |= _given(columns=columns, where=where)
         wait = self._connection.timeout if timeout is None else seconds("timeout", timeout)
         return self._connection.read(request, lambda reader: reader.read_all(), timeout=wait)
 

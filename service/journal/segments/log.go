@@ -57,9 +57,10 @@ import (
 const (
 	segmentMagic  = "reprise journal\x02" // the last byte is the format
 	segmentHeader = len(segmentMagic) + 8
-	segmentSuffix = ".seg"
-	spareName     = "spare"
-	frameHeader   = 40
+	// Suffix ends the names of segments.
+	Suffix      = ".seg"
+	spareName   = "spare"
+	frameHeader = 40
 
 	// MessageBytes is the size of the largest message.
 	MessageBytes = 512 << 10
@@ -279,7 +280,7 @@ func (l *Log) list() error {
 }
 
 func (l *Log) name(s segment) string {
-	return fmt.Sprintf("%06d-%016x-%016x%s", s.number, l.id, s.id, segmentSuffix)
+	return fmt.Sprintf("%06d-%016x-%016x%s", s.number, l.id, s.id, Suffix)
 }
 
 // errEarlier is returned for a segment's name without an id of its own.
@@ -287,7 +288,7 @@ var errEarlier = errors.New("it is a segment of an earlier build, which this one
 
 // parseName returns the segment that a file's name is of, and the id of its log.
 func parseName(name string) (s segment, log uint64, err error) {
-	base, found := strings.CutSuffix(name, segmentSuffix)
+	base, found := strings.CutSuffix(name, Suffix)
 	parts := strings.Split(base, "-")
 	if !found || len(parts) < 2 || len(parts) > 3 {
 		return s, 0, errors.New("it is no segment")

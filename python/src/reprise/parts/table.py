@@ -306,11 +306,17 @@ class Table(table.Table):
         _check(self._services.each(calls))
 
     def export(
-        self, *, columns: Sequence[str] | None = None, rows: int = 256, timeout: float | None = None
+        self,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        rows: int = 256,
+        timeout: float | None = None,
     ) -> pa.Table:
         """Return what the parts that are up hold, by ascending id, without drawing anything."""
+        asked: dict[str, Any] = {"where": where, "columns": columns, "rows": rows, "timeout": timeout}
         tables = []
-        for part, some in self._ask(lambda part: part.table.export(columns=columns, rows=rows, timeout=timeout)):
+        for part, some in self._ask(lambda part: part.table.export(**asked)):
             for at, name in enumerate(some.schema.names):
                 if name in ("id", "group"):
                     joined = join_all(part.number, some.column(at).to_numpy())
