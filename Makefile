@@ -69,9 +69,11 @@ docs: ## run every command that README.md and docs/*.md show, in a fresh clone, 
 first-hour: ## type README.md into a terminal of 80 columns; writes runs/first-hour: outputs, times and screenshots
 	$(GO) test -count=1 -timeout 2h -v ./docs -run EveryBlock -long -record $(CURDIR)/runs/first-hour
 
-picture: build ## draw README's picture, docs/studies/opponent.png, from the study's runs
-	bin/reprise report docs/studies/opponent.json.gz --out bin/opponent.html
-	$(GO) test -count=1 ./lab/report -run PictureOfAPage -pictured $(CURDIR)/bin/opponent.html -picture $(CURDIR)/docs/studies/opponent.png
+picture: build ## draw the pictures of README and docs/studies.md, docs/studies/raft.png and opponent.png, from the studies' runs
+	for study in raft opponent; do \
+		bin/reprise report docs/studies/$$study.json.gz --out bin/$$study.html && \
+		$(GO) test -count=1 ./lab/report -run PictureOfAPage -pictured $(CURDIR)/bin/$$study.html \
+			-picture $(CURDIR)/docs/studies/$$study.png || exit 1; done
 
 # The limit is for a machine that is busy and five times slower than two idle cores. Two packages a core run at once, and
 # two tests of a package, because many tests wait: for a disk, a timeout, another program. make lint vets what -vet=off
