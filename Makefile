@@ -155,11 +155,12 @@ venv-trainers:
 			$(TRAINERS)/bin/pip $(INSTALL) --no-deps --target $(TRAINERS)/trl-$$version trl==$$version || exit 1; \
 		done && cat $(requirements) >$(TRAINERS)/ready; }
 
-test-frameworks: build .venv-python/ready ## run reprise.areal and reprise.slime with the frameworks' code; installs 7 GB; skipped without PyPI
+test-frameworks: build .venv-python/ready ## run reprise.areal, reprise.slime, reprise.log and datasets with the frameworks' code; installs 7 GB; skipped without PyPI
 	@pip=".venv-python/bin/pip install --quiet --disable-pip-version-check --retries 1"; \
 	if $$pip -r python/requirements-frameworks.txt && $$pip --no-deps areal==1.0.4; then \
 		cd python && PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 \
-		../.venv-python/bin/python -m pytest -q -rs tests/test_areal.py tests/test_slime.py; \
+		../.venv-python/bin/python -m pytest -q -rs tests/test_areal.py tests/test_slime.py \
+		tests/test_log.py tests/test_datasets.py; \
 	else echo "SKIPPED: the tests of reprise.areal and reprise.slime need packages from PyPI"; fi
 
 # Ray listens on every address of the machine, so its tests see loopback alone.
