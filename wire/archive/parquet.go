@@ -121,13 +121,18 @@ func readParquet(from parquet.ReaderAtSeeker, yield func(arrow.RecordBatch) bool
 		return err
 	}
 	defer batches.Release()
+	rows := int64(0)
 	for batches.Next() {
+		rows += batches.RecordBatch().NumRows()
 		if !yield(batches.RecordBatch()) {
 			return nil
 		}
 	}
-	if err := batches.Err(); !errors.Is(err, io.EOF) {
+	switch err := batches.Err(); {
+	case err != nil && !errors.Is(err, io.EOF):
 		return err
+	case rows != opened.NumRows(): // the library takes the end of a damaged column for the end of the file
+		return fmt.Errorf("damaged: it has %d rows, of which %d can be read", opened.NumRows(), rows)
 	}
 	return nil
 }
