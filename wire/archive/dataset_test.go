@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -470,6 +471,45 @@ func TestRowsAreGivenAsJSONWhateverTheirColumns(t *testing.T) {
 	want := []string{`part-00000.parquet: row 0 {"prompt":"a\""}`, `part-00000.parquet: row 1 {}`}
 	if !slices.Equal(got, want) {
 		t.Errorf("rows %q", got)
+	}
+}
+
+// Pages have no checksums: what is damaged inside a page may come out as other valid rollouts.
+func TestDamagedParquetIsRefusedOrHoldsValidRollouts(t *testing.T) {
+	folder, _ := dataset(t, 100, drawsOf(awkward()), DatasetOptions{Format: Parquet})
+	whole, err := os.ReadFile(filepath.Join(folder, "data", "part-00000.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rollout.Stream(4, "archive test", 0)
+	path := filepath.Join(t.TempDir(), "damaged.parquet")
+	refused := 0
+	files := tests.Count(600, 150)
+	for i := range files {
+		damaged := slices.Clone(whole)
+		if i%4 == 0 {
+			damaged = damaged[:random.IntN(len(damaged))]
+		} else {
+			damaged[random.IntN(len(damaged))] ^= byte(1 + random.IntN(255))
+		}
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all, err := read(t, path, Options{})
+		if err != nil {
+			refused++
+			continue
+		}
+		for _, g := range groupsIn(all) {
+			for _, r := range g.Rollouts {
+				if err := r.Validate(rollout.Limits{UnknownLogprobs: true}); err != nil {
+					t.Fatalf("a bad rollout came out: %v", err)
+				}
+			}
+		}
+	}
+	if refused < files/4 {
+		t.Errorf("%d of %d damaged files were refused", refused, files)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/metadata"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 )
 
@@ -36,7 +37,7 @@ func newParquetWriter(to io.Writer, schema *arrow.Schema) (rowWriter, error) {
 	}
 	w, err := pqarrow.NewFileWriter(schema, to, parquet.NewWriterProperties(parquet.WithDictionaryDefault(false),
 		parquet.WithStats(false), parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(1)),
-		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
+		pqarrow.DefaultWriterProps())
 	if err != nil {
 		return nil, err
 	}
@@ -95,10 +96,43 @@ func recovered(err *error) {
 	}
 }
 
-// openParquet reads what the end of a Parquet file says of it.
+// openParquet reads what the end of a Parquet file says of it. It drops the schema that writers of Arrow add: Parquet's
+// own says enough, and the library takes any amount of memory for a damaged one.
 func openParquet(from parquet.ReaderAtSeeker) (r *file.Reader, err error) {
 	defer recovered(&err)
-	return file.NewParquetReader(from)
+	size, err := from.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	if r, err = file.NewParquetReader(from); err != nil {
+		return nil, err
+	}
+	r.MetaData().FileMetaData.KeyValueMetadata = nil
+	return r, checkChunks(r.MetaData(), size)
+}
+
+// checkChunks requires that the columns lie within the file. The library follows them in goroutines, whose panics end
+// the process.
+func checkChunks(m *metadata.FileMetaData, size int64) error {
+	for number := range m.NumRowGroups() {
+		g := m.RowGroup(number)
+		for i := range g.NumColumns() {
+			c, err := g.ColumnChunk(i)
+			if err != nil {
+				return err
+			}
+			start := c.DataPageOffset()
+			if c.HasDictionaryPage() && c.DictionaryPageOffset() > 0 {
+				start = min(start, c.DictionaryPageOffset())
+			}
+			if n := c.TotalCompressedSize(); start < 0 || n < 0 || start > size-n || c.NumValues() < 0 ||
+				c.TotalUncompressedSize() < 0 {
+				return fmt.Errorf("damaged: column %d of row group %d is %d bytes from %d on, in a file of %d", i, number, n,
+					start, size)
+			}
+		}
+	}
+	return nil
 }
 
 // parquetRows is how many rows of a Parquet file are read at a time.
@@ -121,13 +155,18 @@ func readParquet(from parquet.ReaderAtSeeker, yield func(arrow.RecordBatch) bool
 		return err
 	}
 	defer batches.Release()
+	rows := int64(0)
 	for batches.Next() {
+		rows += batches.RecordBatch().NumRows()
 		if !yield(batches.RecordBatch()) {
 			return nil
 		}
 	}
-	if err := batches.Err(); !errors.Is(err, io.EOF) {
+	switch err := batches.Err(); {
+	case err != nil && !errors.Is(err, io.EOF):
 		return err
+	case rows != opened.NumRows(): // the library takes the end of a damaged column for the end of the file
+		return fmt.Errorf("damaged: it has %d rows, of which %d can be read", opened.NumRows(), rows)
 	}
 	return nil
 }
