@@ -202,12 +202,14 @@ func naive(o Objective, v values) (loss float64, clipped int) {
 				sum += term - kl
 			case AsymRE:
 				sum += (v.reward[b] - (v.mean[b] + o.shift())) * v.logprob(b, i)
+			case RAFT:
+				sum += max(v.reward[b], 0) * v.logprob(b, i)
 			case SFT:
 				sum += v.logprob(b, i)
 			}
 		}
 		norm := PerConstant
-		length := 1 // AsymRE: the plain sum
+		length := 1 // AsymRE, RAFT: the plain sum
 		switch o := o.(type) {
 		case GRPO:
 			norm, length = cmp.Or(o.Normalisation, PerSequence), o.ConstantLength
@@ -354,7 +356,7 @@ func randomValues(seed uint64) values {
 	v.advantage = grid(func(_, _ int) float64 { return rng.NormFloat64() })
 	v.weight = row(func(int) float64 { return 0.5 + rng.Float64() })
 	v.keep = row(func(b int) float64 { return map[bool]float64{true: 0, false: 1}[b == 2] })
-	v.reward = row(func(int) float64 { return float64(rng.IntN(2)) })
+	v.reward = row(func(int) float64 { return 0.5 * float64(1+rng.IntN(2)) })
 	v.mean = row(func(int) float64 { return rng.Float64() })
 	v.nRollouts, v.nToks = 5, 17 // of a batch of which this is a shard
 	v.reference = grid(func(b, t int) float64 { return v.logprob(b, t) + 0.8*rng.NormFloat64() })
@@ -467,6 +469,7 @@ func TestLossesAgreeWithTheFormulaWrittenAsLoops(t *testing.T) {
 			p := compile(t, o)
 			for seed := range uint64(20) {
 				v := randomValues(seed)
+				v.reward[seed%2] *= -1
 				r := p.run(v)
 				want, clipped := naive(o, v)
 				if !near(r.loss, want, 1e-12) || r.sums[sumLoss] != r.loss {
