@@ -92,9 +92,10 @@ const (
 	exportTurn        = 64  // rollouts that an export looks at under one lock
 )
 
-// export sends all rollouts of the table, or those that meet req.Where, in order of ids, except those that leave it before their turn: it keeps none
-// in memory that it does not send at the moment. It draws nothing: probability is that of the next draw (NaN where the
-// sampler knows none), weight is 1, and group_mean and group_std are those of the insertion.
+// export sends all rollouts of the table, or those that meet req.Where, in order of ids, except those that leave it
+// before their turn: it keeps none in memory that it does not send at the moment. It draws nothing: probability is that
+// of the next draw (NaN where the sampler knows none), weight is 1, and group_mean and group_std are those of the
+// insertion.
 func (t *table) export(req *wire.SampleRequest, to *sender) error {
 	rows := cmp.Or(req.Size, defaultExportRows)
 	switch {

@@ -163,6 +163,10 @@ func TestErrorsOfChatsNameLineFieldValueAndRemedy(t *testing.T) {
 	}
 	fails(t, call(t, "", "import", rows, s.at.GRPC+"/chats", "--tokenizer", plain), "line 1", "chat_template.jinja")
 	fails(t, call(t, "", "import", rows, s.at.GRPC+"/chats", "--tokenizer", t.TempDir()), "has no tokenizer.json")
+	for _, version := range []string{"-1", "3", "4294967296"} {
+		fails(t, call(t, "", "import", rows, s.at.GRPC+"/chats", "--tokenizer", folder, "--at-version="+version),
+			"--at-version "+version+": want 0 to 0, the version of table chats")
+	}
 	out := strings.Fields(succeeds(t, "", "table", "list", s.at.GRPC))
 	if !strings.Contains(strings.Join(out, " "), "chats 0 ") {
 		t.Errorf("a row of a bad file entered: %s", out)

@@ -94,6 +94,10 @@ func (c *importCommand) chats(ctx context.Context, rows *archive.Reader, table *
 	}
 	version := rollout.Version(info.Version)
 	if c.AtVersion != nil {
+		if *c.AtVersion < 0 || *c.AtVersion > int(version) {
+			return nil, fmt.Errorf("--at-version %d: want 0 to %d, the version of table %s", *c.AtVersion, version,
+				table.Name())
+		}
 		version = rollout.Version(*c.AtVersion)
 	}
 	return newChats(rows, string(c.Tokenizer), float32(c.Reward), version)

@@ -59,7 +59,8 @@ func (c *rolloutsCommand) Run(ctx context.Context) error {
 		func(t *replay.Table) error { return show(browse.Table{Table: t}) })
 }
 
-// open finds a table, wherever it is: of a service, as a journal's is for the time being, or in a run's last checkpoint.
+// open finds a table, wherever it is: of a service, as a journal's is for the time being, or in a run's last
+// checkpoint.
 func (c connection) open(ctx context.Context, source string, served func(*client.Table) error,
 	kept func(*replay.Table) error) error {
 	if !strings.Contains(source, "://") {

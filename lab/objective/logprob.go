@@ -47,8 +47,8 @@ func (o AsymRE) Loss(in Inputs) Output {
 	return s.output(loss, diagnostics{})
 }
 
-// RAFT is supervised learning on the policy's own right answers (Dong et al. 2023, and one round of STaR in the limit of
-// small steps): minus the mean over all rollouts of
+// RAFT is supervised learning on the policy's own right answers (Dong et al. 2023, and one round of STaR in the limit
+// of small steps): minus the mean over all rollouts of
 //
 //	max(r, 0) sum_t log pi(token t)
 //

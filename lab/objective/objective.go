@@ -109,8 +109,8 @@ type Method struct {
 }
 
 // Methods returns every objective that learns from rewards, the default first. Its kinds of advantage are those of
-// package advantage. The losses of AsymRE, RAFT and TrajectoryBalance read rewards; their advantages serve priorities and
-// metrics.
+// package advantage. The losses of AsymRE, RAFT and TrajectoryBalance read rewards; their advantages serve priorities
+// and metrics.
 func Methods() []Method {
 	anyKind := []string{"group", "no_std", "leave_one_out", "batch", "group_batch"}
 	return []Method{

@@ -61,8 +61,8 @@ const (
 
 // WriteDataset writes a folder of the record batches that fill adds: files under data, and a card that Hugging Face's
 // datasets reads. All of the schema is written, with lists of pairs in place of maps. The folder gets its name once it
-// is complete and on disk; after an error, of fill too, nothing of it is left. Memory is bounded, however large the dataset
-// is.
+// is complete and on disk; after an error, of fill too, nothing of it is left. Memory is bounded, however large the
+// dataset is.
 func WriteDataset(path string, schema *arrow.Schema, o DatasetOptions,
 	fill func(add func(arrow.RecordBatch) error) error) (Dataset, error) {
 	if err := checkPlace(path, o.Replace); err != nil {

@@ -17,9 +17,9 @@ type Turn struct {
 	Start, End int // ids, the one that ends the turn included
 }
 
-// Conversation returns the ids of a conversation up to the end of the assistant's last message, and where its turns are.
-// A turn has the ids of [Dialogue.Turn], whatever the template shows of it later; the others are what the template puts
-// before the first turn and between two. It needs a chat template.
+// Conversation returns the ids of a conversation up to the end of the assistant's last message, and where its turns
+// are. A turn has the ids of [Dialogue.Turn], whatever the template shows of it later; the others are what the template
+// puts before the first turn and between two. It needs a chat template.
 func (d *Dialogue) Conversation(messages []Message) (ids []int32, turns []Turn, err error) {
 	if d.template == nil {
 		return nil, nil, errors.New("the dialogue has no chat template")

@@ -47,7 +47,8 @@ const (
 	templateFile   = "chat_template.jinja"
 )
 
-// ReadTokenizer reads the tokenizer of a model folder, or of one that has nothing else. Without tokenizer.json the error wraps [fs.ErrNotExist].
+// ReadTokenizer reads the tokenizer of a model folder, or of one that has nothing else. Without tokenizer.json the
+// error wraps [fs.ErrNotExist].
 func ReadTokenizer(dir string) (*Tokenizer, error) {
 	files := make(map[string][]byte)
 	for _, name := range []string{tokenizerFile, generationFile, tokConfigFile, specialsFile,
