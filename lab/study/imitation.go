@@ -67,8 +67,26 @@ func imitationStages(parent contest) func(contest) []stage {
 		return stagesThatRun([]stage{{"loss", always(first...)}, {"batch", c.halfAndTwice},
 			{"the family's own", always(own...)}, {"groups", halfAndTwiceTheGroup}, {"rate", rates}, {"beyond", beyondRates},
 			{"groups again", halfAndTwiceTheGroup}, {"batch again", c.halfAndTwice}, {"rate again", rates},
-			{"batch beyond", c.batchBeyond}, {"batch further beyond", c.batchBeyond}})
+			{"batch beyond", c.batchBeyond}, {"batch further beyond", c.batchBeyond},
+			{"smaller share", smallerShare}, {"still smaller share", smallerShare}})
 	}
+}
+
+// smallerShare are shares of right answers below the least if that was chosen. They were added when the study on
+// addition was judged, because the recipe had chosen its least share there.
+func smallerShare(chosen Arm, tried []Pilot) []variant {
+	share := chosen.Config.Replay.PositiveShare
+	for _, p := range tried {
+		for _, a := range p.Arms {
+			if s := a.Config.Replay.PositiveShare; s > 0 && s < share {
+				return nil
+			}
+		}
+	}
+	if share == 0 {
+		return nil
+	}
+	return []variant{rightAnswers(share / 2), rightAnswers(share / 4)}
 }
 
 // withRAFT sets the loss that learns from right answers alone.
