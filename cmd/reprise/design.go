@@ -17,6 +17,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/reprise-rl/reprise/configs"
 	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/design"
@@ -189,7 +190,9 @@ func (c *designCommand) recommend(ctx context.Context, call *kong.Context, on *s
 	if err != nil {
 		return nil, trial, err
 	}
-	setCommand(r, base, from, c.RolloutCost != nil || c.Measure != "")
+	if assignments := setCommand(r, base, from, c.RolloutCost != nil || c.Measure != ""); r.Command != "" {
+		_, _, r.Refused = c.base(assignments...)
+	}
 	o, p := &trial.Options, r.Plan
 	o.Workers, o.Trainers = valueOr(c.Sim.Workers, p.Workers), valueOr(c.Sim.Trainers, p.Trainers)
 	o.Batch, o.Group, o.RolloutCost = p.Batch, fleet.Group, r.RolloutCost
@@ -210,13 +213,18 @@ func (d *display) measuring(dir string) func(share float64) {
 	return func(share float64) { bar.SetCurrent(int64(resolution * share)) }
 }
 
-// base returns the configuration that the recommendation changes, and its file: the built-in one, or that of the first
-// run measured.
-func (c *designCommand) base() (config run.Config, file string, err error) {
-	if len(c.From) > 0 {
-		file = filepath.Join(c.From[0], results.ConfigFile)
+// bareFile is [configs.Bare] in a clone of the project.
+const bareFile = "configs/bare.yaml"
+
+// base returns the configuration that the recommendation changes, with assignments over it, and its file: that of the
+// first run measured, or the one without replay.
+func (c *designCommand) base(assignments ...string) (config run.Config, file string, err error) {
+	if len(c.From) == 0 {
+		config, err = run.Parse(configs.Bare, assignments)
+		return config, bareFile, err
 	}
-	if config, err = loadConfig(file, nil); err != nil {
+	file = filepath.Join(c.From[0], results.ConfigFile)
+	if config, err = run.Load(file, assignments); err != nil {
 		return config, file, fmt.Errorf("--from: %w", err)
 	}
 	return config, file, nil
@@ -310,12 +318,12 @@ func (c *designCommand) override(k *design.Known) error {
 	return nil
 }
 
-// setCommand sets the command that trains with a recommendation, and tries whether the laboratory accepts it. It
-// changes what the recommendation is about, and what goes with that; the rest of the configuration stays. cost says
-// that the rollout cost is another than the run's.
-func setCommand(r *design.Recommendation, base run.Config, file string, cost bool) {
+// setCommand sets the command that trains with a recommendation, and returns its assignments. It changes what the
+// recommendation is about, and what goes with that; the rest of the configuration stays. cost says that the rollout cost
+// is another than the run's.
+func setCommand(r *design.Recommendation, base run.Config, file string, cost bool) (assignments []string) {
 	if len(r.Unreliable) > 0 || r.Keep {
-		return
+		return nil
 	}
 	u := *r.Best
 	set := func(differs bool, key string, value any, why string) {
@@ -338,12 +346,6 @@ func setCommand(r *design.Recommendation, base run.Config, file string, cost boo
 	set(!queue && p.Mode != pipeline.Async, "pipeline.mode", pipeline.Async, "a buffer is drawn from while workers generate")
 	set(queue && p.Mode == pipeline.Sync && p.SyncRollouts > 0, "pipeline.sync_rollouts", 0, "a turn is a batch")
 	set(queue && p.Mode == pipeline.Sync && p.SyncUpdates > 0, "pipeline.sync_updates", 0, "a turn is a batch")
-	const positives = "the built-in experiment keeps right answers, which the theory does not know"
-	positive := file == "" && base.Replay.Retention == replay.KeepPositive // else the choice is of the batch alone
-	set(positive, "replay.retention", replay.KeepNewest, positives)
-	set(positive, "replay.positive_fraction", 0, positives)
-	set(positive && base.Replay.PositivesPerPrompt > 0, "replay.positives_per_prompt", 0, positives)
-	set(positive && base.Replay.PositiveShare > 0, "replay.positive_share", 0, positives)
 	rate := base.Learner.LearningRate * r.Rate(source)
 	by := rate / base.Learner.LearningRate
 	set(math.Abs(by-1) > 0.05, "learner.learning_rate", strconv.FormatFloat(rate, 'g', 2, 64),
@@ -355,16 +357,12 @@ func setCommand(r *design.Recommendation, base run.Config, file string, cost boo
 		set(budget.Updates > 0, "budget.updates", int(math.Round(float64(budget.Updates)*by)), why)
 		set(every > 0, "evaluate.every", every*by, why)
 	}
-	r.Command = "reprise train"
-	if file != "" {
-		r.Command += " -c " + shellWord(file)
-	}
-	var assignments []string
+	r.Command = "reprise train -c " + shellWord(file)
 	for _, c := range r.Changes {
 		assignments = append(assignments, c.Assignment)
 		r.Command += " --set " + c.Assignment
 	}
-	_, r.Refused = loadConfig(file, assignments)
+	return assignments
 }
 
 // trial returns the schedule without what the recommendation decides. Without --sim it refuses the flags of a schedule.

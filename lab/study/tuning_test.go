@@ -8,18 +8,18 @@ import (
 	"github.com/reprise-rl/reprise/lab/run"
 )
 
-// What `reprise train --compare` runs without a configuration is what the archived study chose on addition, before its
-// last stage.
+// What `reprise train --compare` runs without a configuration is what the archived study chose on addition, for a shorter
+// time.
 func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 	built, err := run.Load("../../configs/addition.yaml", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, found := archivedStudy(t, archiveOf(t, "opponent"))
+	_, found := archivedStudy(t, archiveOf(t, "raft"))
 	for name, config := range map[string]run.Config{"recipe": built, "queue": built.BaselineArm()} {
-		arm := Arm{Config: beforeTheLastStage(t, found, name)}
-		config.Task["held_out"] = labHeldOut                // of which a fifth chooses
-		config.Evaluate.Target = arm.Config.Evaluate.Target // of the demo alone
+		arm := found.Of(name + ", right answers alone")
+		config.Task["held_out"] = labHeldOut // of which a fifth chooses
+		config.Evaluate.Target, config.Budget = arm.Config.Evaluate.Target, arm.Config.Budget // of the demo alone
 		if rate := arm.Config.Learner.LearningRate; math.Abs(config.Learner.LearningRate/rate-1) < 1e-9 {
 			config.Learner.LearningRate = rate // of a tuning that rounds
 		}
