@@ -6,7 +6,7 @@
 // while the log is appended to. What the messages are is not known here. A segment that is removed becomes the file of
 // a later one, which is written over it: that takes a disk about half the time of a file that grows.
 //
-// What is cut off the end of a log, at the end of a frame, cannot be told from what was never written.
+// What is cut off the end of a log, at the end of a frame, looks like what was never written.
 package segments
 
 import (
