@@ -560,13 +560,13 @@ func TestATableInPartsKeepsItsBooksWhateverGoesDown(t *testing.T) {
 		for _, scope := range []client.Scope{client.OwnParts, client.AllParts} {
 			t.Run(fmt.Sprint(scope, seed), func(t *testing.T) {
 				t.Parallel()
-				books(t, seed, scope)
+				countsAddUp(t, seed, scope)
 			})
 		}
 	}
 }
 
-func books(t *testing.T, seed uint64, scope client.Scope) {
+func countsAddUp(t *testing.T, seed uint64, scope client.Scope) {
 	list, _, w := inParts(t, 3, wire.Table{Options: replay.Options{Sampler: replay.Uniform, Capacity: 100_000}},
 		client.AllOptions{Scope: scope})
 	ctx := t.Context()

@@ -281,7 +281,7 @@ func (a *attempts) again(ctx context.Context, waits bool) bool {
 		return ctx.Err() == nil
 	}
 	for _, l := range links {
-		l.hurry()
+		l.retryNow()
 	}
 	timer := time.NewTimer(firstDown / 2)
 	defer timer.Stop()
@@ -326,8 +326,8 @@ func (l *link) ready() error {
 	return fmt.Errorf("%w: %s is down: %w", ErrUnreachable, l.client.address, l.why)
 }
 
-// hurry has the next call of ready try a service that is down, without a pause.
-func (l *link) hurry() {
+// retryNow has the next call of ready try a service that is down, without a pause.
+func (l *link) retryNow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.again = time.Time{}

@@ -18,7 +18,7 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// Workers insert, trainers sample and lease, one advances, one looks on: run with -race. Afterwards the books balance,
+// Workers insert, trainers sample and lease, one advances, one looks on: run with -race. Afterwards the counts add up,
 // and no rollout of a queue was delivered twice.
 func TestConcurrentUseKeepsTheBooks(t *testing.T) {
 	for _, o := range []Options{
@@ -140,7 +140,7 @@ var concurrentFor = flag.Duration("concurrent", time.Second, "how long TestConcu
 
 // Eight goroutines insert rollouts of 1,000 tokens and eight draw batches of 64 and update them, the first of these
 // moves the version on, and one looks on: run with -race. Every draw is of a rollout as it was inserted, probabilities
-// add up to 1 at any moment, and afterwards the books balance with what the goroutines counted themselves.
+// add up to 1 at any moment, and afterwards the counts are what the goroutines counted themselves.
 func TestConcurrentInsertionAndSamplingBalance(t *testing.T) {
 	tests.LongShared(t)
 	decaying := prioritizedOptions()
@@ -168,7 +168,7 @@ func TestConcurrentInsertionAndSamplingBalance(t *testing.T) {
 	}
 }
 
-// show is goroutines at one table, with books of their own.
+// show is goroutines at one table, which count for themselves.
 type show struct {
 	t      *testing.T
 	table  *Table
@@ -343,7 +343,7 @@ func (s *show) checkShares() {
 	}
 }
 
-// balance holds the table's books against the goroutines' own.
+// balance compares the table's counts with the goroutines' own.
 func (s *show) balance() {
 	s.checkShares()
 	st := statsOf(s.table)

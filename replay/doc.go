@@ -33,7 +33,7 @@
 // Before the sampler, sources ([Source]) draw their parts of a batch: fresh, reserved, or what meets a condition, by
 // weight.
 //
-// A request may name prompts instead: it gets up to so many rollouts of each, filtered and ordered by expressions
+// A request may name prompts instead: it gets up to a number of rollouts of each, filtered and ordered by expressions
 // (package formula). These draws count like any others.
 //
 // Draw.Probability is the probability of that unit given the earlier draws of the batch: one over the number of

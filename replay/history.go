@@ -78,7 +78,7 @@ const (
 	LifeBytes = 1536
 	// MostEvents is how many events a life has: the first if that is the insertion, and the latest.
 	MostEvents  = 16
-	mostCallers = 1024 // whose names a shard remembers; of later ones it records none
+	maxCallers  = 1024 // whose names a shard remembers; of later ones it records none
 	callerBytes = 64   // of a name
 )
 
@@ -87,7 +87,7 @@ func (o Options) HistoryBytes() int64 {
 	if o.History == 0 {
 		return 0
 	}
-	return int64(max(o.Shards, 1)) * (int64(o.livesOfShard())*LifeBytes + mostCallers*4*callerBytes)
+	return int64(max(o.Shards, 1)) * (int64(o.livesOfShard())*LifeBytes + maxCallers*4*callerBytes)
 }
 
 // livesOfShard is how many lives a shard remembers.
@@ -190,7 +190,7 @@ func (h *history) begin(ctx context.Context) {
 	name, _ := ctx.Value(callerKey{}).(string)
 	name = name[:min(len(name), callerBytes)]
 	number, known := h.numbers[name]
-	if !known && len(h.callers) < mostCallers {
+	if !known && len(h.callers) < maxCallers {
 		number, name = uint16(len(h.callers)), strings.Clone(name)
 		h.callers = append(h.callers, name)
 		h.numbers[name] = number

@@ -213,10 +213,10 @@ func TestALifeNamesThoseWhoseContextsSayWhoTheyAre(t *testing.T) {
 	if !slices.Equal(told, want) {
 		t.Errorf("the life is\n%q, want\n%q", told, want)
 	}
-	for i := range 2 * mostCallers {
+	for i := range 2 * maxCallers {
 		_ = table.Update(as(fmt.Sprintf("%d%080d", i, 0)), ids, []float64{1})
 	}
-	if h := table.shards[0].history; len(h.callers) != mostCallers || len(h.callers[9]) != callerBytes {
+	if h := table.shards[0].history; len(h.callers) != maxCallers || len(h.callers[9]) != callerBytes {
 		t.Errorf("%d names are remembered, one of %d bytes", len(h.callers), len(h.callers[9]))
 	}
 }

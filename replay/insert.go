@@ -96,6 +96,7 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	// What takes long comes before the lock: checking, advantages and priority bases, and the digest.
 	if err := t.validate(groups); err != nil {
 		return nil, t.countRefused(err, groups)
 	}
@@ -113,6 +114,7 @@ func (t *Table) insert(ctx context.Context, batchID string, groups []rollout.Gro
 		}
 	}
 
+	// Under the lock all checks come before the first change, so that all groups enter or none.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if batchID != "" {

@@ -76,10 +76,10 @@ type lease struct {
 }
 
 // rememberedConsumed is how many acknowledged request ids a queue remembers: those of the latest batches, divided among
-// the shards, but leastConsumed for each.
+// the shards, but minConsumed for each.
 const (
 	rememberedConsumed = 1 << 14
-	leastConsumed      = 4
+	minConsumed        = 4
 )
 
 // Consumed is a request id of a queue whose batch was acknowledged. Its rollouts are gone, so a repeat of the request
@@ -119,7 +119,7 @@ type consumed struct {
 }
 
 func newConsumed(shards int) consumed {
-	return consumed{slots: uint64(max(rememberedConsumed, leastConsumed*shards) / shards * shards),
+	return consumed{slots: uint64(max(rememberedConsumed, minConsumed*shards) / shards * shards),
 		shards: uint64(shards), bySlot: make(map[uint64]Consumed), byID: make(map[string]uint64)}
 }
 

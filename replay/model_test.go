@@ -1593,7 +1593,7 @@ func (tr *trial) check() {
 	tr.checkByAge()
 }
 
-// checkStats compares statistics, and that books balance.
+// checkStats compares statistics, and that counts add up.
 func (tr *trial) checkStats() {
 	tr.t.Helper()
 	got, want := statsOf(tr.table), tr.model.stats()

@@ -446,15 +446,7 @@ func (o Options) Validate() error {
 	check("retention", (o.Score == "") == (o.Retention != KeepScored), "score", o.Score,
 		"an expression with retention scored, and none with others")
 	checkNumber(&problems, "score", o.Score)
-	if o.Pin != "" {
-		f, err := formula.Condition(o.Pin)
-		problems.Check(err == nil, "pin", o.Pin, "a condition: %v", err)
-		check("", err != nil || !f.Reads(formula.Age, formula.Uses, formula.SinceUse), "pin", o.Pin,
-			"a condition of what does not change, without age, uses and since_use")
-		check("sampler", !o.Sampler.Consumes(), "pin", o.Pin, "none with sampler %s, which may be full of too few for a "+
-			"batch until some grow too old", o.Sampler)
-		check("max_staleness", o.MaxStaleness > 0, "pin", o.Pin, "none with max_staleness 0, which lets all grow old")
-	}
+	o.validatePin(&problems)
 	check("retention", o.KeptPerPrompt == 0 || o.Retention != KeepPositive, "kept_per_prompt", o.KeptPerPrompt,
 		"0 with retention positive, which has positives_per_prompt")
 	check("unit sampler", o.KeptPerPrompt == 0 || !o.Sampler.Consumes() && o.Unit != UnitGroup, "kept_per_prompt",
@@ -505,6 +497,20 @@ func (o Options) Validate() error {
 			"no value with sampler %s: only sampler %s uses it", o.Sampler, onlyOf(f))
 	}
 	return problems.Err()
+}
+
+func (o Options) validatePin(problems *option.Problems) {
+	if o.Pin == "" {
+		return
+	}
+	f, err := formula.Condition(o.Pin)
+	problems.Check(err == nil, "pin", o.Pin, "a condition: %v", err)
+	check := problems.CheckWith
+	check("", err != nil || !f.Reads(formula.Age, formula.Uses, formula.SinceUse), "pin", o.Pin,
+		"a condition of what does not change, without age, uses and since_use")
+	check("sampler", !o.Sampler.Consumes(), "pin", o.Pin, "none with sampler %s, which may be full of too few for a "+
+		"batch until some grow too old", o.Sampler)
+	check("max_staleness", o.MaxStaleness > 0, "pin", o.Pin, "none with max_staleness 0, which lets all grow old")
 }
 
 // checkNumber refuses an expression that is no number of a rollout. "" is none.

@@ -48,9 +48,9 @@ type prioritized struct {
 	changed []int32   // units with new bases, until reweigh
 
 	// The least weight, for weights normalised by table; nil otherwise. It holds logarithms, which cannot underflow, in
-	// a scale of their own: exponent log base + rate (version - leastRef).
-	least    *sumtree.Min
-	leastRef rollout.Version
+	// a scale of their own: exponent log base + rate (version - minRef).
+	least  *sumtree.Min
+	minRef rollout.Version
 
 	// State of the batch being drawn.
 	drawn     []int32
@@ -264,7 +264,7 @@ func (p *prioritized) begin(r *rand.Rand, n int) {
 	}
 	p.smallest = math.Inf(1)
 	if p.least != nil {
-		behind := p.rate * float64(int64(p.leastRef)-int64(p.ref))
+		behind := p.rate * float64(int64(p.minRef)-int64(p.ref))
 		p.smallest = p.least.Least() + behind - p.shift - math.Log(total)
 	}
 }
@@ -323,7 +323,7 @@ func (p *prioritized) totals(v rollout.Version) (logMass, logLargest float64) {
 	p.rescaleIfTiny()
 	logMass = math.Log(p.tree.Total()) + p.shift + p.rate*float64(int64(p.ref)-int64(v))
 	if p.least != nil {
-		least := p.least.Least() + p.rate*float64(int64(p.leastRef)-int64(v))
+		least := p.least.Least() + p.rate*float64(int64(p.minRef)-int64(v))
 		logLargest = -p.o.BetaAt(v) * (math.Log(float64(p.count)) + least - logMass)
 	}
 	return logMass, logLargest
@@ -359,7 +359,7 @@ func (p *prioritized) weigh(units ...int32) {
 	for i, s := range units {
 		p.tree.Set(int(s), p.buffer[i])
 		if p.least != nil {
-			p.least.Set(int(s), p.logWeight(s, p.leastRef))
+			p.least.Set(int(s), p.logWeight(s, p.minRef))
 		}
 	}
 }
@@ -427,12 +427,12 @@ func (p *prioritized) renewLeast() {
 	if p.least == nil {
 		return
 	}
-	p.leastRef = p.ref
+	p.minRef = p.ref
 	p.least.Refill(func(leaf []float64) {
 		for i := range leaf {
 			leaf[i] = math.Inf(1)
 		}
-		p.eachDrawable(func(s int32) { leaf[s] = p.logWeight(s, p.leastRef) })
+		p.eachDrawable(func(s int32) { leaf[s] = p.logWeight(s, p.minRef) })
 	})
 }
 
@@ -489,7 +489,7 @@ type weightState struct {
 }
 
 func (p *prioritized) state() samplerState {
-	st := weightState{Tau: p.tau, Ref: p.ref, LeastRef: p.leastRef, Shift: p.shift, Largest: p.largest,
+	st := weightState{Tau: p.tau, Ref: p.ref, LeastRef: p.minRef, Shift: p.shift, Largest: p.largest,
 		Bases: slices.Clone(p.bases), Count: p.count, Computed: p.computed}
 	st.Weights = make([]float64, 0, p.tree.Len())
 	if p.least != nil {
@@ -507,7 +507,7 @@ func (p *prioritized) state() samplerState {
 func (p *prioritized) setState(state samplerState) {
 	st := state.Weights
 	p.tau, p.rate = st.Tau, p.o.decayRate(st.Tau)
-	p.ref, p.leastRef, p.shift, p.largest, p.bases, p.count = st.Ref, st.LeastRef, st.Shift, st.Largest, st.Bases,
+	p.ref, p.minRef, p.shift, p.largest, p.bases, p.count = st.Ref, st.LeastRef, st.Shift, st.Largest, st.Bases,
 		st.Count
 	p.computed = st.Computed
 	p.room(len(st.Weights))

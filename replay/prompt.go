@@ -28,12 +28,12 @@ type promptIndex struct {
 	n     int
 }
 
-// leastHeads is the number of heads of an empty index.
-const leastHeads = 16
+// minHeads is the number of heads of an empty index.
+const minHeads = 16
 
 func newPromptIndex(st *store) *promptIndex {
 	x := &promptIndex{store: st, seed: maphash.MakeSeed()}
-	x.clearHeads(leastHeads)
+	x.clearHeads(minHeads)
 	return x
 }
 

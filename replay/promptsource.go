@@ -78,7 +78,7 @@ func (s *shard) beginPrompts() {
 	}
 }
 
-// pickOfPrompt picks at most so many rollouts of a prompt for the i-th source, and returns how many.
+// pickOfPrompt picks rollouts of a prompt for the i-th source, up to most, and returns how many.
 func (s *shard) pickOfPrompt(random *rand.Rand, i int, prompt string, most int) int {
 	p := s.suppliers[i]
 	if f := p.prompts.freshWhere; f != nil {

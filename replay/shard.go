@@ -126,6 +126,8 @@ func (s *shard) oldest(v rollout.Version) int64 { return int64(v) - int64(s.opti
 // and as evicted (invariants 3 and 11).
 func (s *shard) addGroup(a *arrivals, from, to int) {
 	s.counts.Inserted += uint64(to - from)
+	// With unit group the rollouts of a group form a ring of mates, and the first that entered stands for all of them in
+	// the sampler. A group of which one is too old does not enter at all: it could never be drawn whole.
 	first, last := none, none
 	together := s.units == groups
 	allTooOld := together && slices.ContainsFunc(a.items[from:to], s.tooOld)

@@ -89,8 +89,8 @@ func (s Share) constant() (float64, bool) {
 
 // A weight counts as one within these, so that the sum of all is a number.
 const (
-	leastWeight = 1e-100
-	mostWeight  = 1e100
+	minWeight = 1e-100
+	maxWeight = 1e100
 )
 
 // composition returns the sources of every batch: those of the options, or the one that positive_share stands for.
@@ -399,7 +399,7 @@ func (s *shard) drawSources(random *rand.Rand, batch *rollout.Batch) {
 	}
 }
 
-// backfill has the source that draws in the place of the i-th draw so many units more.
+// backfill adds units to what the source that replaces the i-th draws.
 func (s *shard) backfill(i, units int) {
 	if p := s.suppliers[i]; p.fills > i {
 		s.asked[p.fills] += units
@@ -598,7 +598,7 @@ func (m *members) weightOf(slot int32) float64 {
 	if !(w > 0) {
 		return 0
 	}
-	return max(leastWeight, min(w, mostWeight))
+	return max(minWeight, min(w, maxWeight))
 }
 
 // unitHolds reports whether all rollouts of a unit meet a condition.

@@ -55,11 +55,11 @@ func TestAttackACallerThatLeavesWhileADictionaryIsReserved(t *testing.T) {
 		defer held.RUnlock()
 	}}
 	var armed atomic.Bool
-	reserving, goOn := make(chan struct{}), make(chan struct{})
+	reserving, resume := make(chan struct{}), make(chan struct{})
 	v := serve(t, Options{Data: t.TempDir(), Disk: files, Caller: func(context.Context) string {
 		if armed.CompareAndSwap(true, false) {
 			close(reserving)
-			<-goOn
+			<-resume
 		}
 		return ""
 	}})
@@ -77,7 +77,7 @@ func TestAttackACallerThatLeavesWhileADictionaryIsReserved(t *testing.T) {
 	v.await("the call has ended, but for its schema", func(TableView) bool {
 		return v.service.calls.all.used.Load() < callOverhead
 	})
-	close(goOn)
+	close(resume)
 	v.memoryIsFree()
 }
 

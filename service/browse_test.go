@@ -134,7 +134,7 @@ func TestAttackAnswersAboutRolloutsAreBounded(t *testing.T) {
 	tests.Until(t, "the memory is free", func() bool { return v.service.outgoing.all.used.Load() == 0 })
 }
 
-// spelt says the ids of tokens, each by so many bytes that JSON writes as six.
+// spelt says the ids of tokens, each by as many bytes, which JSON writes as six each.
 type spelt struct{}
 
 func (spelt) Decode(ids []int32) string {

@@ -25,7 +25,7 @@ import (
 
 // connections lists the open connections of [Service.Listener], and bounds their number and the bytes that came on them
 // and that no call has taken: messages that are not whole yet, and whole ones that wait. gRPC holds those bytes and
-// cannot be asked about them: a connection counts what it reads, and takes off the messages that calls receive.
+// does not say how many: a connection counts what it reads, and takes off the messages that calls receive.
 type connections struct {
 	now         func() time.Time
 	log         *slog.Logger

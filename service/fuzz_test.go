@@ -150,7 +150,7 @@ func (z *fuzzed) checkError(method string, err error) {
 	}
 }
 
-// healthy holds that the books balance, and that the table can be exported and sampled still.
+// healthy checks that the counts add up, and that the table can be exported and sampled still.
 func (z *fuzzed) checkHealth() {
 	z.t.Helper()
 	for _, v := range z.service.Observe().Tables {
@@ -161,7 +161,7 @@ func (z *fuzzed) checkHealth() {
 		}
 		if s.Inserted != uint64(s.Present)+evicted || s.Drawn != s.Acknowledged+s.Returned+v.OnLease ||
 			float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() {
-			z.t.Errorf("the books of %s do not balance: %+v, on lease %d", v.Name, s, v.OnLease)
+			z.t.Errorf("the counts of %s do not add up: %+v, on lease %d", v.Name, s, v.OnLease)
 		}
 	}
 	for _, ticket := range []string{`{"table":"t","export":true}`, `{"table":"t","size":1,"timeout_ms":0}`} {

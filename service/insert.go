@@ -26,7 +26,7 @@ func (s *Service) DoPut(stream flight.FlightService_DoPutServer) (err error) {
 	ctx := stream.Context()
 	c := s.begin(ctx, "DoPut")
 	defer c.end(&err)
-	var t *table
+	var t *table // known once the first message named it, and before Next calls Reserve
 	reader := flightdata.NewReader(stream, flightdata.Options{
 		MaxBytes: s.options.MaxMessageBytes, MaxMetadata: maxStreamRequestBytes, Allocator: s.pool,
 		Reserve: func(bytes, rows int64) (func(), error) { return t.reserveMemory(ctx, bytes, rows) },
@@ -127,7 +127,8 @@ func (p *putStream) insertAll(forward func(inserted) error) error {
 // maxUncommitted is how many insertions of one stream may wait for the journal.
 const maxUncommitted = 64
 
-// insertWhileCommitting inserts in a goroutine of its own while the journal commits earlier insertions, many at once.
+// insertWhileCommitting inserts in a goroutine of its own while the journal commits earlier insertions, many at once:
+// a client may send batches without waiting for answers, and a sync that each of them waited for would be one a batch.
 // If the journal fails, the stream ends.
 func (p *putStream) insertWhileCommitting() error {
 	queue, ended := make(chan inserted, maxUncommitted), make(chan error, 1)
@@ -147,7 +148,9 @@ func (p *putStream) insertWhileCommitting() error {
 	}()
 	for first := range queue {
 		if err := p.commitAndAcknowledge(append([]inserted{first}, queued(queue)...)); err != nil {
-			go func() { // until the goroutine above notices
+			// The goroutine above inserts until it notices that the call has ended. What it put into the queue since has
+			// memory reserved, which only ending it gives back.
+			go func() {
 				for in := range queue {
 					in.end()
 				}
@@ -398,6 +401,8 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 		return nil, err
 	}
 	defer leave()
+	// A repeat of an insertion takes no room, so it need not wait behind those that do (alone). It is looked up again
+	// with each try: only there the table can neither be dropped nor get another owner before the ids are returned.
 	ids, repeated, err := t.rollouts.ServiceView().Inserted(in.BatchID, in.groups...)
 	if err != nil {
 		return nil, in.nameRow(err)
@@ -443,7 +448,9 @@ func (t *table) awaitTurn(ctx context.Context, in *insertion) (leave func(), err
 	return leave, err
 }
 
-// tryInsert inserts the groups now, if the limiter allows.
+// tryInsert inserts the groups now, if the limiter allows. Its memory is charged first, by an estimate, so that of
+// insertions side by side each counts; once the groups are in the table, or refused, the table's real size is charged
+// in its place.
 func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID, err error) {
 	if err := t.checkJournal(); err != nil {
 		return nil, err
@@ -457,7 +464,7 @@ func (t *table) tryInsert(ctx context.Context, in *insertion) (ids []rollout.ID,
 		ids, err = t.rollouts.ServiceView().InsertOnce(t.named(ctx), in.BatchID, in.groups...)
 		return err
 	}
-	before := t.rollouts.ServiceView().Groups()
+	before := t.rollouts.ServiceView().Groups() // says which shards the new groups went to
 	if t.limiter != nil {
 		err = t.limiter.Insert(in.items, t.rollouts.ServiceView().Flow, insert)
 	} else {

@@ -55,7 +55,7 @@ type lines struct {
 	full, starved bool // an insertion or start, or a sample, was refused since the last change
 	changes       uint64
 	since         time.Time   // of the last change, or since when both sides are held if that is later
-	relayed       uint64      // the number of changes at which all who waited were tried
+	triedAt       uint64      // the number of changes at which all who waited were tried
 	timer         *time.Timer // ends the standstill; nil: not set
 }
 
@@ -108,7 +108,7 @@ func (q *lines) join(p place, h *holder, tried uint64) (*waiter, error) {
 	}
 	w.at = l.PushBack(w)
 	if tried != q.changes {
-		q.relayed = 0
+		q.triedAt = 0
 	}
 	q.hold(func() { q.count(p, 1) })
 	return w, nil
@@ -240,7 +240,7 @@ func (q *lines) hold(note func()) {
 
 // watch sets the timer if those behind the first may have to be tried.
 func (q *lines) watch() {
-	if q.timer == nil && q.waiting > 1 && q.relayed != q.changes && q.bothHeld() {
+	if q.timer == nil && q.waiting > 1 && q.triedAt != q.changes && q.bothHeld() {
 		q.timer = time.AfterFunc(max(standstill-time.Since(q.since), 0), q.tryAll)
 	}
 }
@@ -254,7 +254,7 @@ func (q *lines) tryAll() {
 		q.watch()
 		return
 	}
-	q.relayed = q.changes
+	q.triedAt = q.changes
 	for _, l := range q.of {
 		q.wakeFrom(l.Front().Next())
 	}
@@ -262,7 +262,7 @@ func (q *lines) tryAll() {
 
 // wakeFrom wakes the first of those from a request on that was not tried in this standstill.
 func (q *lines) wakeFrom(e *list.Element) {
-	for ; e != nil && q.relayed == q.changes; e = e.Next() {
+	for ; e != nil && q.triedAt == q.changes; e = e.Next() {
 		if w := e.Value.(*waiter); w.tried != q.changes {
 			w.signal()
 			return

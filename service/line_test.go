@@ -536,7 +536,7 @@ func (m *lineModel) finish() {
 		r.settle(m.t, m.table)
 	}
 	if f := m.table.rollouts.ServiceView().Flow(); f.Inserted != uint64(f.Present)+f.Acknowledged {
-		m.t.Errorf("the books do not balance: %+v", f)
+		m.t.Errorf("the counts do not add up: %+v", f)
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 	outgoingShare   = 8
 	connectionShare = 16
 	smallShare      = 32 // leases, and calls
-	mostOfSmall     = 512 << 20
+	maxSmall        = 512 << 20
 	programShare    = 8
 	minForTables    = 8 // in Validate
 )
@@ -46,7 +46,7 @@ const (
 	connectionOverhead = 3 * socketBuffer
 )
 
-func (o Options) smallBytes() int64 { return min(o.MemoryBytes/smallShare, mostOfSmall) }
+func (o Options) smallBytes() int64 { return min(o.MemoryBytes/smallShare, maxSmall) }
 
 // tableBytes returns what the other parts leave for tables.
 func (o Options) tableBytes() int64 {

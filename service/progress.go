@@ -52,7 +52,7 @@ func checkProgress(w wire.Table) (p option.Problems) {
 	case w.Unit == replay.UnitGroup:
 		g.least = g.group
 	case w.Sampler.Consumes():
-		g.least = g.leastOfQueue()
+		g.least = g.minOfQueue()
 	}
 	g.full = max(w.MinSize, g.least)
 	if w.Unit != replay.UnitStep && (w.Sampler.Consumes() || w.Unit == replay.UnitGroup) {
@@ -77,9 +77,9 @@ func (g *progress) sizes() string {
 	return fmt.Sprintf("%d, of which select and kept_per_prompt leave %d", g.group, g.brought)
 }
 
-// leastOfQueue returns the smallest batch with which a queue never holds too little for a batch and too much for
+// minOfQueue returns the smallest batch with which a queue never holds too little for a batch and too much for
 // another group. What is left when no group fits is a multiple of a batch that divides what a group brings.
-func (g *progress) leastOfQueue() int {
+func (g *progress) minOfQueue() int {
 	for batch := 1; batch < min(g.brought, maxUpdates); batch++ {
 		left := (max(g.MinSize, batch) - 1) / batch * batch
 		if g.brought%batch == 0 && left <= g.share-g.brought {

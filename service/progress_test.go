@@ -116,8 +116,8 @@ func (r *rehearsal) run(batch, updates int) (made int, err error) {
 	return made, nil
 }
 
-// mostMade runs a definition with every size of batch until one makes the given updates, and returns the most made.
-func mostMade(t testing.TB, s *Service, w wire.Table, updates int) (most, batch int, err error) {
+// maxMade runs a definition with every size of batch until one makes the given updates, and returns the most made.
+func maxMade(t testing.TB, s *Service, w wire.Table, updates int) (most, batch int, err error) {
 	for size := 1; size <= w.Capacity/w.Shards && most < updates; size++ {
 		if made, e := rehearse(t, s, w).run(size, updates); made >= most {
 			most, batch, err = made, size, e
@@ -190,7 +190,7 @@ func TestAttackDefinitionsThatPassGoOnAndThoseRefusedAreStuck(t *testing.T) {
 		about := fmt.Sprintf("%+v limiter %+v gate %+v", w.Options.WithDefaults(), w.Limiter, w.Gate)
 		if len(problems) == 0 {
 			passed++
-			if made, batch, err := mostMade(t, s, w, 300); made < 300 {
+			if made, batch, err := maxMade(t, s, w, 300); made < 300 {
 				t.Fatalf("stuck after %d updates of %d: %v\n%s", made, batch, err, about)
 			}
 			continue
@@ -201,7 +201,7 @@ func TestAttackDefinitionsThatPassGoOnAndThoseRefusedAreStuck(t *testing.T) {
 			named++
 			continue
 		}
-		if made, batch, _ := mostMade(t, s, w, 1500); made == 1500 {
+		if made, batch, _ := maxMade(t, s, w, 1500); made == 1500 {
 			t.Fatalf("batches of %d go on, and it was refused: %s\n%s", batch, why, about)
 		}
 	}

@@ -524,7 +524,7 @@ func (w *world) check() error {
 		left += n
 	}
 	if s.Inserted != uint64(s.Present)+left {
-		return fmt.Errorf("the books do not balance: %d inserted, %d present, %d left", s.Inserted, s.Present, left)
+		return fmt.Errorf("the counts do not add up: %d inserted, %d present, %d left", s.Inserted, s.Present, left)
 	}
 	return nil
 }

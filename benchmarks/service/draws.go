@@ -45,7 +45,7 @@ func drawSources() []replay.Source {
 	}
 }
 
-// measureDraws compares the ways to draw over TCP, from tables that hold so many rollouts.
+// measureDraws compares the ways to draw over TCP, from tables that hold held rollouts.
 func measureDraws(ctx context.Context, l *lab, s *runCommand, held int) (list []Draws, err error) {
 	announce("draws from %d rollouts of %d tokens", held, s.DrawTokens)
 	tables := []wire.Table{
@@ -81,7 +81,7 @@ func measureDraws(ctx context.Context, l *lab, s *runCommand, held int) (list []
 // drawBatch is the batch of draws, in whole prompts.
 func (c *runCommand) drawBatch() int { return max(c.Batch/perPrompt, 1) * perPrompt }
 
-// fill inserts so many rollouts, and returns their prompts.
+// fill inserts held rollouts, and returns their prompts.
 func fill(ctx context.Context, table *client.Table, held, tokens int) (prompts []string, err error) {
 	const some = 4096
 	for number := 0; number*some < held; number++ {

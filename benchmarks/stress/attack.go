@@ -251,7 +251,7 @@ func (a *attacked) produce(ctx context.Context, number int) {
 	next := time.Now()
 	for batch := 0; ctx.Err() == nil && a.server.Alive(); batch++ {
 		began := time.Now()
-		// not under the context: every batch gets its answer, so that the books can be balanced
+		// not under the context: every batch gets its answer, so that the counts can be compared
 		ids, err := table.InsertOnce(context.WithoutCancel(ctx), fmt.Sprintf("honest-%d-%d", number, batch),
 			makeGroups(number, batch, honestBatch, honestTokens, 0)...)
 		if err != nil {
@@ -317,7 +317,7 @@ func (a *attacked) consumeStream(ctx context.Context) error {
 	}
 }
 
-// check waits until the queue is empty and balances the books.
+// check waits until the queue is empty and compares the counts.
 func (a *attacked) check(ctx context.Context) {
 	if !a.server.Alive() || ctx.Err() != nil {
 		return
@@ -341,7 +341,7 @@ func (a *attacked) check(ctx context.Context) {
 	}
 	err = checkBalance(s)
 	a.verdict.check(err == nil && s.Present == 0,
-		"the books balance: %d inserted, %d consumed, %d returned, %d left (%v)",
+		"the counts add up: %d inserted, %d consumed, %d returned, %d left (%v)",
 		s.Inserted, s.Acknowledged, s.Returned, s.Present, err)
 	missing, _ := a.outcomes.missing()
 	answered := a.outcomes.count(func(o *outcome) bool { return o.acknowledged })

@@ -11,7 +11,7 @@
 // none may be missing, none may be there twice, and a queue may deliver none twice without naming it.
 //
 // stress attack starts a service under a limit of memory and lets attackers, one kind after another and then all
-// together, make it hold more than it has, beside honest clients: it must go on, and the books must balance.
+// together, make it hold more than it has, beside honest clients: it must go on, and the counts must add up.
 //
 // stress cluster starts three nodes, kills one under load, and looks for every acknowledged rollout.
 //

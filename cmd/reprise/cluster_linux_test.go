@@ -147,7 +147,7 @@ var (
 		a, b := (i+1)%len(c.running), (i+2)%len(c.running)
 		c.cutFor(d, [2]int{i, a}, [2]int{a, i}, [2]int{i, b}, [2]int{b, i})
 	}}
-	unheard = fault{"not heard by the next node", func(c *nodes, i int, d time.Duration) {
+	muted = fault{"mute to the next node", func(c *nodes, i int, d time.Duration) {
 		c.cutFor(d, [2]int{i, (i + 1) % len(c.running)})
 	}}
 )
@@ -156,7 +156,7 @@ var (
 func faultsOf(n *network) []fault {
 	kinds := []fault{killed, stopped, stalled}
 	if n != nil {
-		kinds = append(kinds, unplugged, pairCut, isolated, unheard)
+		kinds = append(kinds, unplugged, pairCut, isolated, muted)
 	}
 	return kinds
 }
@@ -338,7 +338,7 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	})
 }
 
-// endure has clients insert, draw and count under so many faults, and compares what they were told with what is there.
+// endure has clients insert, draw and count during several faults, and compares what they were told with what is there.
 // Next says what the k-th fault is, which node suffers it and for how long.
 func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fault, int, time.Duration)) {
 	t := c.t

@@ -81,7 +81,7 @@ type scheduleFlags struct {
 	WeightTransfer float64 `default:"0" help:"Time for weights to reach the workers, in the same units."`
 	WeightSync     string  `default:"group" help:"group: workers take up weights when they start a group. token: also 16 times within it."`
 	InFlight       int     `default:"0" help:"The most updates under way at a time, each from its start until workers may take up its weights. 1: trainers wait for every transfer; 2: they take the next batch meanwhile; 0: no limit."`
-	Parts          int     `default:"1" help:"Also run the buffer and the first-in, first-out queue in so many parts, as tables on several services."`
+	Parts          int     `default:"1" help:"Also run the buffer and the first-in, first-out queue in this number of parts, as tables on several services."`
 	Scope          string  `default:"own" help:"Parts that a batch comes from. own: one of the trainer's own; global: all. Queues draw from all parts."`
 	LostUpdates    int     `default:"0" help:"Updates for which a part is lost, one part at a time; 0: none is."`
 	LostEvery      int     `default:"100" help:"Updates from one loss to the next."`

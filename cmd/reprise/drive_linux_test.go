@@ -31,7 +31,7 @@ type drive struct {
 	server *fuse.Server
 	random *rand.Rand   // only for whoever takes the power
 	power  sync.RWMutex // held for writing while the power goes: no call is under way then
-	slow   atomic.Int64 // a sync takes up to so many nanoseconds
+	slow   atomic.Int64 // the longest that a sync takes, in nanoseconds
 }
 
 // newDrive mounts an empty disk. The test is skipped where it may not.

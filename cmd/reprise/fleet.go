@@ -24,7 +24,7 @@ type fleetFlags struct {
 	MaxStaleness    int      `default:"8" help:"Versions for which rollouts are kept, unless --capacity says how many."`
 	Columns         []string `help:"What rollouts carry besides: advantages, values, ref_logprobs; routed_experts=EXPERTS or sampling_mask=IDS of a token; text=, images=, meta= or x_NAME=BYTES of a rollout."`
 	Replicas        int      `help:"Copies of each part's log: 1, 3 or 5; by default 1 up to 8 GPUs, which are one machine, and 3 above."`
-	Services        int      `help:"Show the load of so many services; by default as few as suffice."`
+	Services        int      `help:"Show the load with this number of services; by default as few as suffice."`
 	NodeMemory      byteSize `default:"64GB" help:"Memory of a service's node."`
 	NodeLink        float64  `default:"25" help:"Its link, in Gb/s each way."`
 	NodeDisk        byteSize `default:"1GB" help:"What its disk writes in a second."`

@@ -29,8 +29,8 @@ const (
 // A page with many curves has fewer markers, and finer lines and fainter bands by the style sheet.
 const (
 	crowdedFrom  = 8 // named curves
-	mostBands    = 4 // that leave the lines visible
-	mostMarkers  = 40
+	maxBands     = 4 // that leave the lines visible
+	maxMarkers   = 40
 	fewMarkers   = 7
 	markerRadius = 2.3
 	pointRadius  = 3
@@ -87,7 +87,7 @@ func (f *Figure) chart(s Size) (template.HTML, box) {
 	if f.crowded() {
 		s.Class += " crowded"
 	}
-	if f.count(func(c *Curve) bool { return !c.Thin && !c.Apart && c.spreads(&f.Y) }) > mostBands {
+	if f.count(func(c *Curve) bool { return !c.Thin && !c.Apart && c.spreads(&f.Y) }) > maxBands {
 		s.Class += " faint"
 	}
 	var whole canvas
@@ -285,7 +285,7 @@ func (c *Curve) element(class string, part byte, i int) element {
 // distinguishes it from others of its hue.
 func (f *Figure) marked(c *Curve, n int) (list []int) {
 	step := n
-	if n > fewMarkers && (n > mostMarkers || f.crowded()) {
+	if n > fewMarkers && (n > maxMarkers || f.crowded()) {
 		step = fewMarkers
 	}
 	if c.Thin || c.Apart || c.Filled || c.Shape == 0 && (c.Dashed || step < n) {

@@ -9,6 +9,7 @@ package tests
 
 import (
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,6 +93,14 @@ func File(t testing.TB, name, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Near checks that a number is within a distance of another.
+func Near(t testing.TB, what string, got, want, within float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= within) {
+		t.Errorf("%s is %g, want %g", what, got, want)
+	}
 }
 
 // SameFiles checks that two folders have the same files with the same bytes, but for some names.

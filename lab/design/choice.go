@@ -68,7 +68,7 @@ func (t Theory) age(u Use, x float64) float64 {
 
 // noise returns the variance of an update in units of that of one fresh rollout, 1/B for fresh ones: that of a single
 // update, and per update in the sum of many, to which the noise of a rollout returns with each use (METHODS section 6).
-func (t Theory) noise(u Use) (single, lasting float64) {
+func (t Theory) noise(u Use) (single, summed float64) {
 	p, b := t.point(u), float64(u.Batch)
 	single = t.Profile.Mean(t.age(u, p.X)) / t.Profile.Mean(1) / b
 	again := p.Y / p.X // the probability with which an update draws a rollout that is held, B/N
@@ -95,14 +95,14 @@ func returning(q, x float64) float64 {
 //
 //	(R + m B)(1 + S V)
 //
-// V is the lasting noise of an update and S the noise scale. It supposes the best learning rate. Of a queue it is
-// (1 + m)(B + S). It is NaN without a noise scale, and where the profile does not reach.
+// V is the noise of an update in the sum of many and S the noise scale. It supposes the best learning rate. Of a queue
+// it is (1 + m)(B + S). It is NaN without a noise scale, and where the profile does not reach.
 func (t Theory) Cost(u Use) float64 {
 	if t.NoiseScale == 0 {
 		return math.NaN()
 	}
-	_, lasting := t.noise(u)
-	return float64(u.Batch) * (1/t.point(u).Y + t.TrainCost) * (1 + t.NoiseScale*lasting)
+	_, summed := t.noise(u)
+	return float64(u.Batch) * (1/t.point(u).Y + t.TrainCost) * (1 + t.NoiseScale*summed)
 }
 
 // Rate returns the learning rate to take for a use over that of another. Without reuse the rate goes with the root of
@@ -111,8 +111,8 @@ func (t Theory) Cost(u Use) float64 {
 // knows that its rate was lowered for it.
 func (t Theory) Rate(u, other Use) float64 {
 	lowered := func(u Use) float64 {
-		_, lasting := t.noise(u)
-		return (1 + t.NoiseScale/float64(u.Batch)) / (1 + t.NoiseScale*lasting)
+		_, summed := t.noise(u)
+		return (1 + t.NoiseScale/float64(u.Batch)) / (1 + t.NoiseScale*summed)
 	}
 	return math.Sqrt(float64(u.Batch)/float64(other.Batch)) * min(1, lowered(u)/lowered(other))
 }
@@ -123,8 +123,8 @@ func (t Theory) Rate(u, other Use) float64 {
 func (k Known) Progress(use Use, rate float64, other Use, best float64) float64 {
 	t := k.Theory().prolonged()
 	adam := func(u Use) float64 {
-		_, lasting := t.noise(u)
-		return math.Sqrt(1+t.NoiseScale/float64(u.Batch)) / (1 + t.NoiseScale*lasting)
+		_, summed := t.noise(u)
+		return math.Sqrt(1+t.NoiseScale/float64(u.Batch)) / (1 + t.NoiseScale*summed)
 	}
 	u := rate / best / (adam(use) / adam(other))
 	return (2*u - u*u) * t.Cost(other) / t.Cost(use)

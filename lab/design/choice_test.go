@@ -15,7 +15,8 @@ import (
 
 // held trains a quadratic at a small rate, by updates on a batch drawn without replacement from the newest rollouts.
 // Before update k, entering(k) rollouts replace the oldest; the noise of each is its own, and an update leaves q of it.
-// It returns the mean square of the weights over rate/2, the lasting noise that holds them there.
+// It returns the mean square of the weights over rate/2: the noise of an update in the sum of many, which holds
+// them there.
 func held(batch, capacity int, q float64, entering func(k int) int, rng *rand.Rand) float64 {
 	const rate, updates = 0.005, 100_000
 	noise, order := make([]float64, capacity), make([]int, capacity)
@@ -143,8 +144,8 @@ func TestProgressAtARateIsThatOfSimulatedTraining(t *testing.T) {
 		near(t, fmt.Sprintf("progress at %g times the rate", by), progress(by*best)/at, k.Progress(use, by, use, 1), 0.05)
 	}
 	other := Use{Reuse, 4 * batch, 3, 5, 3, 80}
-	_, lasting := k.Theory().noise(other)
-	rate := math.Sqrt(1+scale/(4*batch)) / (1 + scale*lasting) * math.Sqrt(1+scale/batch)
+	_, summed := k.Theory().noise(other)
+	rate := math.Sqrt(1+scale/(4*batch)) / (1 + scale*summed) * math.Sqrt(1+scale/batch)
 	near(t, "progress of another use at its best rate", k.Progress(other, rate, use, 1),
 		k.Theory().Cost(use)/k.Theory().Cost(other), 1e-12)
 }

@@ -11,10 +11,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
 var writeGolden = flag.Bool("write-golden", false, "write the golden files anew")
+
+func TestARolloutTakesWhatATableCharges(t *testing.T) {
+	if tableOverhead != replay.RolloutOverhead {
+		t.Errorf("%d bytes beside its content, and a table charges %d", tableOverhead, replay.RolloutOverhead)
+	}
+}
 
 // aDemand is that of 64 GPUs, what reprise design --fleet assumes.
 func aDemand() Demand {
@@ -113,23 +120,17 @@ func TestWhatIsInsertedIsDrawnCopiedAndKept(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		near := func(what string, got, want float64) {
-			t.Helper()
-			if math.Abs(got-want) > 1e-9*math.Abs(want) {
-				t.Fatalf("%s is %g, want %g: %+v", what, got, want, x)
-			}
-		}
-		near("the tokens a second", x.RolloutsPerSecond*float64(d.Completion), float64(d.GPUs)*d.TokensPerSecond)
-		near("what an update inserts", x.In*x.UpdateSeconds, x.NewPerUpdate*x.RolloutBytes)
-		near("what an update draws", x.Out*x.UpdateSeconds, float64(d.Batch)*x.RolloutBytes)
-		near("what is copied", x.Copied, x.In*(1-x.OffLogBytes/x.RolloutBytes)*float64(d.Replicas-1))
-		near("the links' traffic", x.Resources[2].Total+x.Resources[3].Total, x.In+x.Out+2*x.Copied)
+		near(t, "the tokens a second", x.RolloutsPerSecond*float64(d.Completion), float64(d.GPUs)*d.TokensPerSecond, 1e-9)
+		near(t, "what an update inserts", x.In*x.UpdateSeconds, x.NewPerUpdate*x.RolloutBytes, 1e-9)
+		near(t, "what an update draws", x.Out*x.UpdateSeconds, float64(d.Batch)*x.RolloutBytes, 1e-9)
+		near(t, "what is copied", x.Copied, x.In*(1-x.OffLogBytes/x.RolloutBytes)*float64(d.Replicas-1), 1e-9)
+		near(t, "the links' traffic", x.Resources[2].Total+x.Resources[3].Total, x.In+x.Out+2*x.Copied, 1e-9)
 		kept, least := float64(x.Demand.Capacity), x.NewPerUpdate*float64(d.MaxStaleness+1)
 		if x.Demand.Capacity%d.Group != 0 || kept < least*(1-1e-12) || kept >= least+float64(d.Group) {
 			t.Fatalf("%v rollouts are kept, want whole groups of %d that make %g", kept, d.Group, least)
 		}
-		near("the time to make a lost service's rollouts anew", x.Lost.RegenerateAfter*x.RolloutsPerSecond,
-			float64(x.Lost.Rollouts))
+		near(t, "the time to make a lost service's rollouts anew", x.Lost.RegenerateAfter*x.RolloutsPerSecond,
+			float64(x.Lost.Rollouts), 1e-9)
 		if d.Replicas > 1 && x.Lost.Rollouts != 0 || d.Replicas == 1 && x.Lost.Rollouts*x.Services < x.Demand.Capacity {
 			t.Fatalf("one of %d services with %d replicas loses %d of %v", x.Services, d.Replicas, x.Lost.Rollouts, kept)
 		}

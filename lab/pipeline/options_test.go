@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/pipeline"
 )
 
@@ -70,29 +71,24 @@ func TestValidateReportsEveryProblemWithKeyValueAndRange(t *testing.T) {
 }
 
 func TestCostModelGivesTheNumbersOfTheMethods(t *testing.T) {
-	near := func(what string, got, want, within float64) {
-		if math.Abs(got-want) > within {
-			t.Errorf("%s is %g, want %g", what, got, want)
-		}
-	}
 	o := pipeline.Options{Workers: 6, Trainers: 2, Batch: 240, Group: 16, RolloutCost: 6.84}
-	near("gamma at 6.84", o.ComputeRatio(), 0.510, 0.0005)
-	near("expected replay ratio", o.ExpectedReplayRatio(), 2.28, 1e-12)
-	near("R", o.NewPerUpdate(), 240*3/6.84, 1e-9)
-	near("D", o.GroupUpdates(), 16*6.84*2/240, 1e-9)
-	near("staleness bound", o.StalenessBound(1008), 1008/(240*3/6.84)+2*(16*6.84*2/240)+1, 1e-9)
+	tests.Near(t, "gamma at 6.84", o.ComputeRatio(), 0.510, 0.0005)
+	tests.Near(t, "expected replay ratio", o.ExpectedReplayRatio(), 2.28, 1e-12)
+	tests.Near(t, "R", o.NewPerUpdate(), 240*3/6.84, 1e-9)
+	tests.Near(t, "D", o.GroupUpdates(), 16*6.84*2/240, 1e-9)
+	tests.Near(t, "staleness bound", o.StalenessBound(1008), 1008/(240*3/6.84)+2*(16*6.84*2/240)+1, 1e-9)
 	o.RolloutCost = 5.28
-	near("gamma at 5.28", o.ComputeRatio(), 0.637, 0.0005)
+	tests.Near(t, "gamma at 5.28", o.ComputeRatio(), 0.637, 0.0005)
 
 	// two of four updates begin with a forward pass of half an update: they cost 1.25 on average
 	o.BatchUpdates, o.ForwardPasses, o.ForwardCost = 4, 2, new(0.5)
-	near("mean time of an update", o.StepTime(), 150, 1e-12)
-	near("training", o.TrainingCost(), 1.25, 1e-12)
-	near("an update with replay", o.ReplayCompute(), 240*4*1.25, 1e-9)
-	near("the unit of compute", o.QueueCompute(), 240*6.28, 1e-9)
-	near("R with forward passes", o.NewPerUpdate(), 240*3/5.28*1.25, 1e-9)
-	near("replay ratio with forward passes", o.ExpectedReplayRatio(), 5.28/3/1.25, 1e-12)
-	near("D with forward passes", o.GroupUpdates(), 16*5.28/150, 1e-12)
+	tests.Near(t, "mean time of an update", o.StepTime(), 150, 1e-12)
+	tests.Near(t, "training", o.TrainingCost(), 1.25, 1e-12)
+	tests.Near(t, "an update with replay", o.ReplayCompute(), 240*4*1.25, 1e-9)
+	tests.Near(t, "the unit of compute", o.QueueCompute(), 240*6.28, 1e-9)
+	tests.Near(t, "R with forward passes", o.NewPerUpdate(), 240*3/5.28*1.25, 1e-9)
+	tests.Near(t, "replay ratio with forward passes", o.ExpectedReplayRatio(), 5.28/3/1.25, 1e-12)
+	tests.Near(t, "D with forward passes", o.GroupUpdates(), 16*5.28/150, 1e-12)
 	o.ForwardCost = nil
-	near("training by default", o.TrainingCost(), 1+1.0/6, 1e-12)
+	tests.Near(t, "training by default", o.TrainingCost(), 1+1.0/6, 1e-12)
 }

@@ -184,6 +184,8 @@ func (m *Machine) endUpdate() (end bool, err error) {
 	if err := m.pool.await(t.work); err != nil {
 		return false, fmt.Errorf("take update %d: %w", m.version+1, err)
 	}
+	// The feedback is of draws at the version before, and the buffer is at that version until Advance. Weights are
+	// published after it, so that no worker makes rollouts that are newer than the buffer (invariant 1).
 	m.version++
 	if err := m.parts.Buffer.Report(m.pool.ctx, t.measured.Feedback...); err != nil {
 		return false, fmt.Errorf("report the measurements of update %d: %w", m.version, err)

@@ -12,7 +12,7 @@ type Turn struct {
 	Groups  int // to be begun or resumed
 	Open    int // begun and not in the buffer, those parked in this turn included
 	Extra   int // of Groups and Open, how many the turn does not need, see Options.OverProvision
-	Parked  int // of Machine.parked, the first so many are of earlier turns
+	Parked  int // the first of Machine.parked, which are of earlier turns
 	Updates int // to be taken
 }
 

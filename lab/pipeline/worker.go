@@ -284,6 +284,8 @@ func (m *Machine) enqueueGroup(e Event) error {
 			return err
 		}
 	}
+	// Groups enter in the order in which their rewards came. So this one is only tried if none waits before it, and its
+	// worker stalls until it has entered.
 	m.waiting = append(m.waiting, e.Number)
 	m.workers[e.Worker].waiting++
 	if len(m.waiting) > 1 {

@@ -119,7 +119,9 @@ func (l *Learner) Step(ctx context.Context, batches []*rollout.Batch) (StepResul
 	if err != nil { // nothing has been donated: the learner is as it was
 		return StepResult{}, fmt.Errorf("step %d: %w", l.step+1, err)
 	}
-	anchor, swaps, mu := l.anchorOrNewest(), l.swaps, l.expertWeight() // apply changes all, and counts the step
+	// Until here a failure leaves the learner as it was. apply donates the tensors of the old state to the program that
+	// makes the new one, and counts the step: what is said of this step is taken down before.
+	anchor, swaps, mu := l.anchorOrNewest(), l.swaps, l.expertWeight()
 	norm, err := l.apply(gradients)
 	if err != nil {
 		return StepResult{}, err

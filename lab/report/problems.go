@@ -12,10 +12,10 @@ import (
 
 // Bounds of what a page tells of single problems.
 const (
-	namedFlips   = 6   // in a row of flips
-	mostFlips    = 100 // rows from one evaluation to the next
-	mostProblems = 200 // rows
-	mostSigns    = 60  // of the latest evaluations
+	namedFlips  = 6   // in a row of flips
+	maxFlips    = 100 // rows from one evaluation to the next
+	maxProblems = 200 // rows
+	maxSigns    = 60  // of the latest evaluations
 )
 
 // problemSection tells which held-out problems flipped between a run's evaluations, if it recorded them.
@@ -65,7 +65,7 @@ func flipGrid(run *results.Run, evals []results.Eval) results.Grid {
 	if len(evals) > 2 {
 		add(&evals[0], &evals[len(evals)-1])
 	}
-	from := max(0, len(evals)-1-mostFlips)
+	from := max(0, len(evals)-1-maxFlips)
 	for i := len(evals) - 1; i > from; i-- {
 		add(&evals[i-1], &evals[i])
 	}
@@ -99,7 +99,7 @@ func problemOf(run *results.Run, i int) results.Problem {
 // changedGrid lists the problems that flipped at all, with a sign for each evaluation: what was solved and is not any
 // more comes first, then what flipped most often.
 func changedGrid(run *results.Run, evals []results.Eval) results.Grid {
-	shown := evals[max(0, len(evals)-mostSigns):]
+	shown := evals[max(0, len(evals)-maxSigns):]
 	type changed struct {
 		problem, flips int
 		lost           bool
@@ -133,10 +133,10 @@ func changedGrid(run *results.Run, evals []results.Eval) results.Grid {
 	g := results.Grid{Title: "Problems that flipped", Columns: []string{"problem", "begins", "flips", "evaluations"},
 		Note: fmt.Sprintf("A sign for each evaluation from update %s to %s: ● solved, ○ not. Those that were solved and are "+
 			"not now come first.", words.Thousands(shown[0].Update), words.Thousands(shown[len(shown)-1].Update))}
-	if len(list) > mostProblems {
-		g.Note += fmt.Sprintf(" %s of %s are shown.", words.Thousands(mostProblems), words.Thousands(len(list)))
+	if len(list) > maxProblems {
+		g.Note += fmt.Sprintf(" %s of %s are shown.", words.Thousands(maxProblems), words.Thousands(len(list)))
 	}
-	for _, c := range list[:min(len(list), mostProblems)] {
+	for _, c := range list[:min(len(list), maxProblems)] {
 		p := problemOf(run, c.problem)
 		g.Rows = append(g.Rows, []string{p.ID, cmp.Or(p.Text, "–"), fmt.Sprint(c.flips), c.signs})
 	}

@@ -74,7 +74,7 @@ func TestAPageTellsWhichProblemsFlipped(t *testing.T) {
 			t.Errorf("a long run has no %q on %d bytes of page", want, len(page))
 		}
 	}
-	if n := strings.Count(page, "<tr>"); n > mostFlips+mostProblems+3 {
+	if n := strings.Count(page, "<tr>"); n > maxFlips+maxProblems+3 {
 		t.Errorf("a long run has %d rows", n)
 	}
 }

@@ -155,7 +155,7 @@ type Replay struct {
 
 // Prompts is which prompts are asked: how many there are, and prompt replay, which generates for some again.
 type Prompts struct {
-	Limit           int `yaml:"limit"` // train on the first so many prompts, over and over; the warm-up uses all [all]
+	Limit           int `yaml:"limit"` // number of prompts to train on, from the first, over and over; the warm-up uses all [all]
 	prompts.Options `yaml:",inline"`
 }
 

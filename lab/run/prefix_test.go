@@ -73,7 +73,7 @@ func TestAGroupBeginsWithAPrefixOfTheAnswer(t *testing.T) {
 	}
 	// Half of the groups, 4 standard deviations either way, and of those with room for two as many with one.
 	if n := 200 - lengths[0]; n < 100-28 || n > 100+28 || lengths[1] < 20 || lengths[2] < 15 || len(lengths) != 3 {
-		t.Errorf("prefixes of so many tokens, and how often: %v", lengths)
+		t.Errorf("how often prefixes have each number of tokens: %v", lengths)
 	}
 	g.prefixes.Share, g.prefixes.Of = 1, prefixOfReplayed
 	for _, replayed := range []bool{false, true} {

@@ -166,7 +166,7 @@ func TestTheGateOfARunOnTheRealClockLetsEnoughStart(t *testing.T) {
 		"replay.mix=1":            128,
 		"replay.sampler=fifo":     256,
 		"pipeline.batch_updates=2;" + fresh + "1}]": 128,
-		// of groups of 8, so many enter or stay
+		// of groups of 8 this number enters or stays
 		"replay.sampler=fifo;replay.select=2":                          4 * 256,
 		"replay.fresh_share=0.5;replay.select=2":                       4 * 128,
 		fresh + "0.75}];replay.kept_per_prompt=3":                      64 * 8,

@@ -92,10 +92,10 @@ func TestAFailedTaskIsTriedAgain(t *testing.T) {
 	}
 }
 
-// counted chooses prompts from 10 up and notes what it hears of them.
+// counted chooses prompts from 10 up and notes which are reported.
 type counted struct {
-	next  uint64
-	heard []uint64
+	next     uint64
+	reported []uint64
 }
 
 func (c *counted) Choose(uint64, rollout.Version) (uint64, bool) {
@@ -104,7 +104,7 @@ func (c *counted) Choose(uint64, rollout.Version) (uint64, bool) {
 }
 
 func (c *counted) Report(_ rollout.Version, prompt uint64, _ bool, _ []*rollout.Rollout) error {
-	c.heard = append(c.heard, prompt)
+	c.reported = append(c.reported, prompt)
 	return nil
 }
 
@@ -137,8 +137,8 @@ func TestTheLimitHoldsForAChooserToo(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if !slices.Equal(c.heard, []uint64{2, 3, 0}) {
-		t.Errorf("heard of %v", c.heard)
+	if !slices.Equal(c.reported, []uint64{2, 3, 0}) {
+		t.Errorf("reported %v", c.reported)
 	}
 }
 

@@ -35,27 +35,21 @@ func compared(t *testing.T, trial Trial, capacity int) *Comparison {
 
 func TestAComparisonShowsTheStallsOfQueuesAndOfTheBuffer(t *testing.T) {
 	x := compared(t, smallTrial(6, 2, 5.28, 20_000), 512)
-	near := func(what string, got, want, within float64) {
-		t.Helper()
-		if math.Abs(got-want) > within {
-			t.Errorf("%s is %g, want %g", what, got, want)
-		}
-	}
 	// With equal lengths: 1 - (W/T)/mu, mu T/W, (1 + W/T)/(1 + mu).
 	for _, sampler := range []replay.Sampler{replay.LIFO, replay.FIFO} {
 		queue := x.arm(sampler)
-		near("stall of a queue's trainers", queue.TrainersStalled, 1-3/5.28, 0.005)
-		near("uses of a queue's rollouts", queue.ReplayRatio, 1, 0.01)
+		tests.Near(t, "stall of a queue's trainers", queue.TrainersStalled, 1-3/5.28, 0.005)
+		tests.Near(t, "uses of a queue's rollouts", queue.ReplayRatio, 1, 0.01)
 		if queue.Capacity != 128 || queue.Uses.Max != 1 || queue.SinceLastUse.Count != 0 {
 			t.Errorf("a queue of %d rollouts gives them up to %d times", queue.Capacity, queue.Uses.Max)
 		}
 	}
 	buffer := x.arm(replay.Distinct)
-	near("stall of the buffer's trainers", buffer.TrainersStalled, 0, 0)
-	near("uses of the buffer's rollouts", buffer.ReplayRatio, 5.28/3, 0.01)
-	near("compute", buffer.ComputeAll, 4/6.28, 1e-9)
-	near("gamma", x.ComputeRatio, 4/6.28, 1e-9)
-	near("mean length", x.Lengths.Mean, 10, 1e-9)
+	tests.Near(t, "stall of the buffer's trainers", buffer.TrainersStalled, 0, 0)
+	tests.Near(t, "uses of the buffer's rollouts", buffer.ReplayRatio, 5.28/3, 0.01)
+	tests.Near(t, "compute", buffer.ComputeAll, 4/6.28, 1e-9)
+	tests.Near(t, "gamma", x.ComputeRatio, 4/6.28, 1e-9)
+	tests.Near(t, "mean length", x.Lengths.Mean, 10, 1e-9)
 	if buffer.Capacity != 512 || buffer.Staleness.Max > int64(x.StalenessBound) ||
 		buffer.Staleness.Max < int64(x.StalenessBound/2) || buffer.SinceLastUse.Count == 0 {
 		t.Errorf("in a buffer of %d rollouts the oldest is %d versions old, want about %g", buffer.Capacity,

@@ -97,8 +97,7 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 	}
 	if n := len(runs) - len(used); n > 0 {
 		k.Warnings = append(k.Warnings, fmt.Sprintf("%d of %d runs have no gradients and give only their rollout cost.",
-			n,
-			len(runs)))
+			n, len(runs)))
 	}
 	cost, _ := strconv.ParseFloat(fmt.Sprintf("%.12g", results.Median(costs)), 64) // 5.44, not 5.4399999999999995
 	m := measurements(used, cost, results.Median(fresh))
@@ -130,20 +129,8 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 			"of %s; over the step of an update without noise that is a coherence of %s.",
 			medianIQR(numbers(used, func(n *results.Noise) results.Number { return n.Alike })), medianIQR(psis)))
 	}
-	scales := numbers(used, func(n *results.Noise) results.Number { return n.Scale })
-	switch of := len(scales); {
-	case m.Proxy:
-	case of == 0:
-		k.HowMeasured = append(k.HowMeasured, "The noise scale is not known: the fresh rollouts are too few to tell the "+
-			"gradient from 0.")
-	default:
-		text := fmt.Sprintf("The noise scale is %s rollouts: in the gradient of a batch of that size, noise equals signal. "+
-			"The larger the batch relative to this scale, the less noise limits learning, and the more further updates on "+
-			"the same rollouts can teach.", medianIQR(scales))
-		if of < len(used) {
-			text += fmt.Sprintf(" In %d of %d runs it was too large to be measured.", len(used)-of, len(used))
-		}
-		k.HowMeasured = append(k.HowMeasured, text)
+	if !m.Proxy {
+		k.HowMeasured = append(k.HowMeasured, describeScale(used))
 	}
 	if f.Correlation == nil {
 		k.Doubts.Correlation = []string{fmt.Sprintf("The correlation was not measured: %g is assumed.", k.Correlation)}
@@ -155,6 +142,21 @@ func calibrate(runs []*results.Noise) (design.Known, error) {
 		"%.2g%s; one split into micro-batches of 1 to 16 is off by %.2g%%. So the correlation is R c = %.2g.",
 		f.Correlation.Mean, f.Correlation.C, commonError(used), 100*results.Median(residuals), f.Correlation.Rho))
 	return k, nil
+}
+
+// describeScale says what the runs measured of the noise scale.
+func describeScale(runs []*results.Noise) string {
+	scales := numbers(runs, func(n *results.Noise) results.Number { return n.Scale })
+	if len(scales) == 0 {
+		return "The noise scale is not known: the fresh rollouts are too few to tell the gradient from 0."
+	}
+	text := fmt.Sprintf("The noise scale is %s rollouts: in the gradient of a batch of that size, noise equals signal. "+
+		"The larger the batch relative to this scale, the less noise limits learning, and the more further updates on "+
+		"the same rollouts can teach.", medianIQR(scales))
+	if unknown := len(runs) - len(scales); unknown > 0 {
+		text += fmt.Sprintf(" In %d of %d runs it was too large to be measured.", unknown, len(runs))
+	}
+	return text
 }
 
 // coherences returns the coherence that each run had at a noise scale, where it was measured: the step of a batch B is

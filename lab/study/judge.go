@@ -189,7 +189,7 @@ func (c claim) least(among int) string {
 	return fmt.Sprintf("The least effect that so many runs would have shown is %s.", least)
 }
 
-// shown is the least effect that so many runs would have shown of one of several claims, on the scale of the pairs: half
+// shown is the least effect that these runs would have shown of one of several claims, on the scale of the pairs: half
 // of an interval's width, at the level that the first of them must meet.
 func (e estimate) shown(among int) float64 {
 	low, high := e.pairs.Interval(1 - falsely/float64(among))

@@ -288,7 +288,7 @@ func (h heat) section(among int) results.Section {
 	s := results.Section{Title: "The order on " + h.task.name}
 	order := results.Grid{Title: "Methods by mean pass@1 over the budget", Columns: append([]string{"", "method"},
 		contenderColumns()...), Note: "With 95% intervals of each alone; ahead and behind are said with all comparisons " +
-		"of the study in mind, and the least effect is what so many runs would have shown so. Compute is the method's over " +
+		"of the study in mind, and the least effect is what these runs would have shown so. Compute is the method's over " +
 		"the opponent's, to the accuracy at which that ended."}
 	beside := results.Grid{Title: "Without a rank", Columns: append([]string{""}, contenderColumns()...),
 		Note: "The house recipe and the families without a buffer were tuned before. Methods with experts have the task's " +
@@ -344,7 +344,7 @@ func contenderColumns() []string {
 
 func (c contender) cells(opponent Runs, among int) []string {
 	verdict := map[results.Verdict]string{results.Holds: "ahead", results.DoesNotHold: "behind",
-		results.Inconclusive: "cannot be told"}[c.verdict]
+		results.Inconclusive: "inconclusive"}[c.verdict]
 	ahead, compute, least := missing, missing, missing
 	if c.Name != opponent.Name {
 		ahead, compute = c.ahead.cell(), ratio(c.Runs, opponent, toLevelOf(opponent, computeTo)).cell()

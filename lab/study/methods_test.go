@@ -119,7 +119,7 @@ func TestAMethodThatCannotRunIsNamed(t *testing.T) {
 	}
 }
 
-// speedsOf is a world in which runs learn so many times as fast, by a part of the arm's name; others at 1.
+// speedsOf is a world in which runs learn faster by the factor of a part of the arm's name, 1 if it has none.
 func speedsOf(speeds map[string]float64) world {
 	return func(a Arm, seed uint64) behaviour {
 		b := usual()

@@ -290,7 +290,7 @@ func (p *pool) manage(
 		err := p.prepare(ctx, m)
 		began := time.Now()
 		if err == nil {
-			if ready := p.attend(ctx, m); ready || time.Since(began) > settled {
+			if ready := p.supervise(ctx, m); ready || time.Since(began) > settled {
 				failures = 0
 				continue
 			}
@@ -355,8 +355,8 @@ func (m *member) wants(w engine.Weights, has rollout.Version) bool {
 	return w.Version > has || !m.ours && w.Version != rollout.NoVersion && w.Version != has
 }
 
-// attend returns when the engine needs something: newer weights, and then it is ready, or to be healthy again.
-func (p *pool) attend(ctx context.Context, m *member) (ready bool) {
+// supervise returns when the engine needs something: newer weights, and then it is ready, or to be healthy again.
+func (p *pool) supervise(ctx context.Context, m *member) (ready bool) {
 	look := time.NewTicker(healthEvery)
 	defer look.Stop()
 	p.mu.Lock()

@@ -39,7 +39,7 @@ func answers(_ context.Context, r engine.Request) ([]engine.Completion, error) {
 	return make([]engine.Completion, r.N), nil
 }
 
-// during tends engines on a fake clock while a test runs.
+// during supervises engines on a fake clock while a test runs.
 func during(t *testing.T, test func(ctx context.Context, p *pool), engines ...engine.Engine) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -137,15 +137,15 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 const (
 	preview     = 300  // bytes of a row's text and prompt
 	matePreview = 1000 // of one beside its group
-	mostMates   = 64
-	mostOthers  = 100
+	maxMates    = 64
+	maxOthers   = 100
 
 	worstJSON   = 6 // bytes of JSON for a byte: \u0000
 	rowNumbers  = 512
 	mateBytes   = worstJSON*2*matePreview + rowNumbers
 	eventBytes  = 1024 // a caller's name among them
 	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes
-	besideBytes = mostMates*mateBytes + mostOthers*RowBytes + lifeBytes
+	besideBytes = maxMates*mateBytes + maxOthers*RowBytes + lifeBytes
 )
 
 // LeftBytes is the most that a rollout that has left takes as JSON.
@@ -228,18 +228,18 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	if life, ok := t.Inspect().Life(h.ID); ok {
 		shown.Life = &life
 	}
-	_, mates, err := t.Inspect().Find(ctx, replay.Query{Group: h.Group, Limit: mostMates})
+	_, mates, err := t.Inspect().Find(ctx, replay.Query{Group: h.Group, Limit: maxMates})
 	if err != nil {
 		return Rollout{}, err
 	}
 	if !slices.ContainsFunc(mates, func(m replay.Held) bool { return m.ID == h.ID }) { // of a large group the newest
-		mates = append(mates[:min(len(mates), mostMates-1)], h)
+		mates = append(mates[:min(len(mates), maxMates-1)], h)
 	}
 	slices.SortFunc(mates, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
 	shown.Mates = t.rows(mates, matePreview)
 	if x.PromptID != "" { // nobody knows which rollouts without one are of the same prompt
 		shown.Others, err = t.Rollouts(ctx, replay.Query{Prompt: x.PromptID, Except: h.Group, Order: "version",
-			Limit: mostOthers})
+			Limit: maxOthers})
 	}
 	return shown, err
 }
@@ -252,7 +252,7 @@ func (t Table) rows(held []replay.Held, most int) []Row {
 	return list
 }
 
-// rowOf returns a rollout's row, with at most so many bytes of its texts.
+// rowOf returns a rollout's row. Most bounds the bytes of its texts.
 func (t Table) rowOf(h replay.Held, most int) Row {
 	r, length, sum := h.Rollout, 0, 0.0
 	for i, m := range r.Mask {
@@ -271,7 +271,7 @@ func (t Table) rowOf(h replay.Held, most int) Row {
 	}
 }
 
-// textOf returns at most so many bytes of a rollout's text, decoded if it came without one, and whether there is more.
+// textOf returns a rollout's text up to most bytes, decoded if it came without one, and whether there is more.
 func (t Table) textOf(r *rollout.Rollout, most int) (text string, cut bool) {
 	if r.Text != "" || t.Decoder == nil {
 		return clip(r.Text, most), len(r.Text) > most

@@ -23,7 +23,7 @@ type Options struct {
 	Cooldown int `json:"cooldown" default:"5" range:"[0, 2147483647]"`
 	// replay a prompt at most this many times
 	MaxReuse int `json:"max_reuse" default:"10" range:"[1, 2147483647]"`
-	// remember at most so many prompts; the one reported longest ago leaves first
+	// how many prompts to remember; the one reported longest ago leaves first
 	MaxPrompts int `json:"max_prompts,omitempty" default:"1048576" range:"[1, 2147483647]"`
 
 	// Expressions over what is known of a prompt (package replay/formula); with any of them all prompts that were ever

@@ -19,9 +19,9 @@ import (
 
 // The least length of a token in characters, and how many different ones it has: too many to guess.
 const (
-	shortestToken  = 16
-	leastDifferent = 8
-	randomToken    = "want a random one, made for example by: openssl rand -hex 32"
+	minToken     = 16
+	minDifferent = 8
+	randomToken  = "want a random one, made for example by: openssl rand -hex 32"
 )
 
 // weakTokens are what people try first, in lower case: stand-ins, defaults and examples, also of this program's
@@ -198,10 +198,10 @@ func (e *entry) setToken(token string) error {
 	}
 	e.token, e.hasToken = sha256.Sum256([]byte(token)), true
 	switch _, weak := weakDigests()[e.token]; {
-	case len(token) < shortestToken:
-		return fmt.Errorf("%d characters: want at least %d; %s", len(token), shortestToken, randomToken)
-	case len(different) < leastDifferent:
-		return fmt.Errorf("%d different characters: want at least %d; %s", len(different), leastDifferent,
+	case len(token) < minToken:
+		return fmt.Errorf("%d characters: want at least %d; %s", len(token), minToken, randomToken)
+	case len(different) < minDifferent:
+		return fmt.Errorf("%d different characters: want at least %d; %s", len(different), minDifferent,
 			randomToken)
 	case weak:
 		return fmt.Errorf("one that anybody guesses: %s", randomToken)

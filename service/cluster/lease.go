@@ -12,8 +12,8 @@ const (
 	leaseTime = 3 * time.Second
 	// evictTime is how long a node must be seen not to renew before another evicts it.
 	evictTime = leaseTime + time.Second
-	// hearTime is how long a node that cannot change the state is thought to be up while it is heard.
-	hearTime = 2 * time.Second
+	// pingTime is how long a node that cannot change the state is thought to be up after a ping of it.
+	pingTime = 2 * time.Second
 )
 
 // lease says until when this node may answer for its tables. It may be used concurrently.
@@ -53,7 +53,7 @@ func (l *lease) holds(now reading) bool {
 // peers is what this node knows of the leases of the others.
 type peers struct {
 	mu    sync.Mutex
-	heard map[string]time.Time
+	pings map[string]time.Time // the last of each node
 
 	seen map[string]sighting // only for the goroutine that beats
 }
@@ -65,17 +65,17 @@ type sighting struct {
 }
 
 func newPeers() *peers {
-	return &peers{heard: make(map[string]time.Time), seen: make(map[string]sighting)}
+	return &peers{pings: make(map[string]time.Time), seen: make(map[string]sighting)}
 }
 
-// hear notes that a node has said that it is up.
-func (p *peers) hear(name string) {
+// notePing notes that a node has said that it is up.
+func (p *peers) notePing(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.heard[name] = time.Now()
+	p.pings[name] = time.Now()
 }
 
-// expired returns the nodes other than self that have not renewed their lease for evictTime. Those that are heard are
+// expired returns the nodes other than self that have not renewed their lease for evictTime. Those that ping are
 // given that time again after a pause in which nobody could renew, because the stream of the state had no leader: looked
 // is when the state was read before.
 func (p *peers) expired(s *state, self string, looked time.Time) (names []string) {
@@ -85,7 +85,7 @@ func (p *peers) expired(s *state, self string, looked time.Time) (names []string
 	paused := now.Sub(looked) > leaseTime
 	for name, m := range s.Nodes {
 		seen, known := p.seen[name]
-		if !known || seen.member != m || paused && now.Sub(p.heard[name]) < hearTime {
+		if !known || seen.member != m || paused && now.Sub(p.pings[name]) < pingTime {
 			seen = sighting{m, now}
 			p.seen[name] = seen
 		}

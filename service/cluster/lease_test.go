@@ -63,8 +63,8 @@ func TestALeaseIsNoLongerWhenTheDateIsSet(t *testing.T) {
 func TestSightingsGoByNoDate(t *testing.T) {
 	p, s := newPeers(), state{Nodes: map[string]member{"n1": {}}}
 	p.expired(&s, "n0", time.Now())
-	p.hear("n1")
-	for what, at := range map[string]time.Time{"a sighting": p.seen["n1"].since, "a word": p.heard["n1"]} {
+	p.notePing("n1")
+	for what, at := range map[string]time.Time{"a sighting": p.seen["n1"].since, "a ping": p.pings["n1"]} {
 		if at == at.Round(0) { // which strips the reading of that clock
 			t.Errorf("%s has a date only", what)
 		}

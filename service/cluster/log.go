@@ -63,7 +63,7 @@ type tableLog struct {
 }
 
 // takeLog opens a table's log as its only writer: it ends the ownership before. Floor is the sequence number of a
-// message that was acknowledged: the copy of a leader that has not so many is damaged.
+// message that was acknowledged: the copy of a leader that ends before it is damaged.
 func takeLog(ctx context.Context, l *tableLog, floor uint64) error {
 	stream, err := l.js.Stream(ctx, l.name)
 	if err != nil {
@@ -324,7 +324,7 @@ func (l *tableLog) consumerOn(ctx context.Context, wanted func(node string) bool
 	return nil, fmt.Errorf("reading %s: JetStream placed none of %d consumers on the node that is wanted", l, copyTries)
 }
 
-// silent returns why a consumer sends nothing more: its node has no more messages, or is not heard.
+// silent returns why a consumer sends nothing more: its node has no more messages, or does not answer.
 func (l *tableLog) silent(ctx context.Context, consumer jetstream.Consumer, last uint64) error {
 	ask, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -407,7 +407,7 @@ const (
 	moveTime = 10 * time.Second
 )
 
-// took notes how long the leader took for a write of so many bytes. It waits for nobody: there may be no leader now.
+// took notes how long the leader took for a write. It waits for nobody: there may be no leader now.
 func (s *slowLeader) took(d time.Duration, bytes int) {
 	if d < slowTime+time.Duration(bytes)*time.Second/slowRate || time.Since(s.moved) < moveTime {
 		return

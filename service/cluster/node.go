@@ -53,7 +53,7 @@ const (
 	// waitTime is how often a node that cannot join says so.
 	waitTime = 8 * time.Second
 
-	heardSubject = "reprise.heard."
+	pingSubject = "reprise.ping."
 )
 
 // Node is a member of a cluster. Make it with [New].
@@ -146,8 +146,8 @@ func (n *Node) connect() (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := n.conn.Subscribe(heardSubject+"*", func(m *nats.Msg) {
-		n.peers.hear(strings.TrimPrefix(m.Subject, heardSubject))
+	if _, err := n.conn.Subscribe(pingSubject+"*", func(m *nats.Msg) {
+		n.peers.notePing(strings.TrimPrefix(m.Subject, pingSubject))
 	}); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (n *Node) announceLoop() {
 	tick := time.NewTicker(beatTime)
 	defer tick.Stop()
 	for {
-		if err := n.conn.Publish(heardSubject+n.options.Node, nil); err != nil {
+		if err := n.conn.Publish(pingSubject+n.options.Node, nil); err != nil {
 			n.log.Debug("telling the other nodes that this one is up", "error", err)
 		}
 		select {

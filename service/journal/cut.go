@@ -63,7 +63,7 @@ const (
 // The keys of the state.
 const (
 	definitionKey = "definition" // of the table
-	tableKey      = "books"      // replay.State
+	tableKey      = "books"      // replay.State, under the name it has in logs that exist
 	blobPrefix    = "blob/"
 	requestPrefix = "request/" // replay.Consumed as JSON, by slot; no bytes: forgotten
 )

@@ -355,6 +355,6 @@ func balanced(t testing.TB, table *replay.Table) {
 		float64(s.Acknowledged) != s.UsesPresent.Sum()+s.UsesAtEviction.Sum() ||
 		s.Drawn != s.Acknowledged+s.Returned || s.UsesPresent.Count() != uint64(s.Present) ||
 		s.UsesAtEviction.Count() != evicted {
-		t.Fatalf("books do not balance: %+v", s)
+		t.Fatalf("the counts do not add up: %+v", s)
 	}
 }

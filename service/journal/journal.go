@@ -353,6 +353,9 @@ func (j *Journal) wait(ctx context.Context, sync bool) error {
 	if err != nil {
 		return err
 	}
+	// With Always the caller leaves the work to cutLoop and writeLoop: a sync takes long, and a caller whose ctx ends must
+	// not be held by it. Otherwise it cuts and writes itself, which saves two wake-ups, unless somebody cuts already: that
+	// cut may have been taken before this caller's change, so cutLoop takes another.
 	if j.options.Sync == Always || !j.cutting.TryLock() {
 		signal(j.wake)
 		signal(j.arrived)

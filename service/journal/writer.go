@@ -483,8 +483,10 @@ func (j *Journal) write(batches []*batch) (wrote bool, err error) {
 		settle = settle || b.carried != 0 || b.timed && j.options.Sync != Off
 	}
 	wrote, err = j.writer.write(batches, sync)
+	// A rewrite leaves what was before it to be trimmed, which Sync does. A flush has nothing to write if nothing has
+	// changed since the last write, which may not be synced.
 	if err == nil && (anew || !wrote && sync && j.options.Sync != Always) {
-		err = j.log.Sync() // trims it, or syncs what earlier writes left to the operating system
+		err = j.log.Sync()
 	}
 	if err != nil {
 		return wrote, fmt.Errorf("writing the journal %s: %w", j.options.Path, err)
@@ -492,6 +494,7 @@ func (j *Journal) write(batches []*batch) (wrote bool, err error) {
 	if anew {
 		j.counters.verified()
 	}
+	// The last cut's onDisk speaks for the cuts before it too. Without a sync settleLoop calls it, once it has synced.
 	onDisk := batches[len(batches)-1].onDisk
 	if sync || anew {
 		onDisk()

@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// What [results.Noise.Alike] is measured from: the gradients of so many rollouts, before and after so many updates at
-// most, which together take so many other rollouts at most.
+// What [results.Noise.Alike] is measured from: the gradients of some rollouts, before and after a number of updates on
+// others.
 const (
 	probed         = 512
 	updatesBetween = 4

@@ -118,7 +118,7 @@ func measure(ctx context.Context, c *run.Snapshot, dir string, o Options) (*resu
 	return n, addCosts(n, c, dir)
 }
 
-// counted returns what makes gradients call Progress, as so many are taken in all.
+// counted returns what makes gradients call Progress. All is how many will be taken.
 func (o Options) counted(all int) func(gradients) gradients {
 	taken := 0
 	return func(of gradients) gradients {

@@ -302,11 +302,7 @@ func TestNothingOfTheProgramIsLeft(t *testing.T) {
 // write writes a file of questions and returns its path.
 func write(t *testing.T, lines ...string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "questions.jsonl")
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return tests.File(t, "questions.jsonl", strings.Join(lines, "\n"))
 }
 
 func TestTheTaskAsksTheQuestionsOfAFile(t *testing.T) {

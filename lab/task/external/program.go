@@ -34,13 +34,13 @@ type program struct {
 
 	writing sync.Mutex // one question at a time
 
-	mu        sync.Mutex
-	process   *os.Process // nil: waited for
-	next      uint64
-	waiting   map[uint64]*pending // by id
-	err       error               // why there are no more answers
-	lastHeard time.Time           // of the child, or when the first question began to wait
-	watchdog  *time.Timer
+	mu       sync.Mutex
+	process  *os.Process // nil: waited for
+	next     uint64
+	waiting  map[uint64]*pending // by id
+	err      error               // why there are no more answers
+	lastSeen time.Time           // of the child, or when the first question began to wait
+	watchdog *time.Timer
 }
 
 // pending is a question that waits for its answer.
@@ -125,7 +125,7 @@ func (p *program) ask(q question) (answer, error) {
 	}
 	asked.question = line.Bytes()
 	if len(p.waiting) == 0 {
-		p.lastHeard = time.Now()
+		p.lastSeen = time.Now()
 		p.watchdog.Reset(p.timeout)
 	}
 	p.waiting[q.ID] = asked
@@ -173,14 +173,14 @@ func (p *program) take(_ int, line []byte) error {
 	}
 	asked.verdict <- a
 	delete(p.waiting, *a.ID)
-	p.lastHeard = time.Now()
+	p.lastSeen = time.Now()
 	return nil
 }
 
-// watch fails the program if questions wait and nothing was heard for the timeout.
+// watch fails the program if questions wait and the program said nothing for the timeout.
 func (p *program) watch() {
 	p.mu.Lock()
-	silent := time.Since(p.lastHeard)
+	silent := time.Since(p.lastSeen)
 	hung := len(p.waiting) > 0 && silent >= p.timeout
 	if len(p.waiting) > 0 && !hung {
 		p.watchdog.Reset(p.timeout - silent)

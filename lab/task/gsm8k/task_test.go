@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/task/dataset"
 	"github.com/reprise-rl/reprise/lab/task/tasktest"
@@ -23,11 +24,7 @@ var (
 // write makes a file of JSON lines.
 func write(t *testing.T, lines ...string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "problems.jsonl")
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return tests.File(t, "problems.jsonl", strings.Join(lines, "\n"))
 }
 
 // sums are n problems, numbered from first.

@@ -31,7 +31,7 @@ GRACE = 5.0
 """Seconds that a service in reach has for its answer after the time that it may wait. One out of reach gets none."""
 
 FIRST_PAUSE = 0.05  # seconds before the first retry; doubled for each one after it, up to
-LONGEST_PAUSE = 2.0
+MAX_PAUSE = 2.0
 
 
 class Deadline:
@@ -256,7 +256,7 @@ class Connection:
             self._puts.keep(put)
             return answer
 
-        return self._retry(attempt, timeout, repeatable, lasting=True)
+        return self._retry(attempt, timeout, repeatable, once=True)
 
     def read(
         self, request: Mapping[str, Any], receive: Callable[[flight.FlightStreamReader], T], *, timeout: float
@@ -333,10 +333,10 @@ class Connection:
         attempt: Callable[[float], T],
         timeout: float | None = None,
         repeatable: bool = True,
-        lasting: bool = False,
+        once: bool = False,
     ) -> T:
-        """Attempt until it succeeds, fails permanently, or the timeout is over. Each attempt gets the seconds left. A
-        lasting call that may have reached the service is retried even among others: it must not happen twice."""
+        """Attempt until it succeeds, fails permanently, or the timeout is over. Each attempt gets the seconds left.
+        With ``once`` a call that may have reached the service is retried even among others, lest it happen twice."""
         deadline, pause = Deadline(self.timeout if timeout is None else timeout), FIRST_PAUSE
         unavailable: errors.Error | None = None
         sent = False  # some attempt may have reached the service
@@ -357,7 +357,7 @@ class Connection:
                 self.explain(error)
                 left = deadline.left()
                 given_up = self._closed.is_set() or this_call().cancelled or isinstance(error, errors.Elsewhere)
-                others = self.among_others and not reached and not (lasting and sent)
+                others = self.among_others and not reached and not (once and sent)
                 if left <= 0 or given_up or others or not (repeatable or not reached):
                     raise
                 if pause == FIRST_PAUSE:
@@ -365,7 +365,7 @@ class Connection:
             # The jitter keeps clients from returning all at once when the service comes back.
             self._closed.wait(min(left, pause * (0.5 + self._random.random() / 2)))
             this_call().check()
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
     def explain(self, error: Exception) -> None:
         """Put the remedy into gRPC's words where they have one."""

@@ -72,8 +72,7 @@ class Prompts(Options):
         band: hold prompts with a pass rate p in (0, 1) and |p - 1/2| <= band; 0: those at one half; 0 to 0.5 [0.3]
         cooldown: versions from one use of a prompt to the next, at least [5]
         max_reuse: replay a prompt at most this many times; 1 or more [10]
-        max_prompts: remember at most so many prompts; the one reported longest ago leaves first; 1 or more
-            [1048576]
+        max_prompts: how many prompts to remember; the one reported longest ago leaves first; 1 or more [1048576]
         keep: hold prompts of which this is true, such as pass_rate < 1, in the place of the band [by band]
         score: replay those with the highest number first, such as pass_rate * (1 - pass_rate), in the place of
             those near one half [nearest to one half]

@@ -297,8 +297,8 @@ class _Padder:
     """
 
     def __init__(self, offsets: Array, pieces: list[int], width: int, left: bool, entry_bytes: int) -> None:
-        """Prepare for arrays [B, L] that together have so many bytes per entry, from flat ones in pieces of so many
-        rows."""
+        """Prepare for arrays [B, L] of ``entry_bytes`` together per entry, from flat ones. ``pieces`` are the rows of
+        each piece."""
         self._lengths = np.diff(offsets)
         self._starts = width - self._lengths if left else np.zeros_like(self._lengths)
         self._offsets, self._pieces = offsets, pieces

@@ -17,7 +17,7 @@ from .client import Client
 from .connection import Connection
 from .definition import Definition, Keys
 
-LONGEST_FOLDER = 80  # bytes of a path below which a socket still fits: 104 with its name and terminator, on macOS
+MAX_FOLDER = 80  # bytes of a path below which a socket still fits: 104 with its name and terminator, on macOS
 
 
 def serve(
@@ -56,7 +56,7 @@ def serve(
     """
     program = _program.find()
     folder = Path(tempfile.mkdtemp(prefix="reprise-"))  # for the socket; mode 0700
-    fits = len(os.fsencode(folder)) <= LONGEST_FOLDER
+    fits = len(os.fsencode(folder)) <= MAX_FOLDER
     command = [program, "serve", "--ready-file", "-", "--stop-at-eof", "--http", http]
     command += ["--listen", "off", "--unix", str(folder / "socket")] if fits else ["--listen", "127.0.0.1:0"]
     if data is not None:

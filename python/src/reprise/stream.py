@@ -22,7 +22,7 @@ import pyarrow.flight as flight
 
 from . import errors
 from .batch import Batch, BatchInfo
-from .connection import FIRST_PAUSE, GRACE, LONGEST_PAUSE, Connection, Deadline, encode
+from .connection import FIRST_PAUSE, GRACE, MAX_PAUSE, Connection, Deadline, encode
 
 log = logging.getLogger("reprise")
 
@@ -262,7 +262,7 @@ class Exchange:
             except queue.Empty:
                 pass
             self._connection.follow()
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
     def ask(self, **changes: Any) -> None:
         """Send the request, with changes to it, and the acknowledgements. With size 0 it draws nothing."""

@@ -6,7 +6,7 @@
 // while the log is appended to. What the messages are is not known here. A segment that is removed becomes the file of
 // a later one, which is written over it: that takes a disk about half the time of a file that grows.
 //
-// What is cut off the end of a log, at the end of a frame, cannot be told from what was never written.
+// What is cut off the end of a log, at the end of a frame, looks like what was never written.
 package segments
 
 import (
@@ -578,6 +578,8 @@ func (l *Log) Sync() error {
 	for len(l.trims) > 0 && l.trims[0].after <= l.synced {
 		l.front, l.trims = max(l.front, l.trims[0].front), l.trims[1:]
 	}
+	// A segment may go once a frame on disk states that it is not needed: a reader that finds neither would call the gap
+	// damage. So the front is stated, that is synced, and only then the segments before it are removed.
 	surplus := len(l.segments) > 1 && l.segments[1].first <= l.front
 	if l.stated < l.message && l.message <= l.synced || surplus && l.said < l.front {
 		l.state()

@@ -79,8 +79,8 @@ class Exchanges:
         if problems:  # what was drawn goes back, and all is divided again
             for part, piece in pieces:
                 self._open[part].give_back(piece)
-            passing = (errors.Starved, *DOWN)
-            return next((each for each in problems if not isinstance(each, passing)), problems[0])
+            temporary = (errors.Starved, *DOWN)
+            return next((each for each in problems if not isinstance(each, temporary)), problems[0])
         elsewhere = sum(each.units * plan.unit for part, each in found if part not in asks)
         return self._merged(pieces, plan, elsewhere)
 

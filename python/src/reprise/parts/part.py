@@ -36,7 +36,7 @@ class Part:
         self.why: errors.Error | None = None  # it counts as down
         self.behind = True  # it may have missed versions, or have lost its table
         self.info = TableInfo("", 0, 0, 0)  # as it answered last
-        self._heard = -math.inf
+        self._last_seen = -math.inf
         self._ask_at = 0.0
 
     @property
@@ -47,11 +47,11 @@ class Part:
         """Report whether to ask whether it is up."""
         if self.why is not None:
             return now >= self._ask_at
-        return self.behind or now - self._heard > recent
+        return self.behind or now - self._last_seen > recent
 
     def found(self) -> None:
         """Note that it answered."""
-        self._heard, self.why = time.monotonic(), None
+        self._last_seen, self.why = time.monotonic(), None
 
     def lost(self, why: errors.Error) -> None:
         """Note that it did not."""
@@ -62,7 +62,7 @@ class Part:
             self._ask_at = now + AWAY
         self.why, self.behind = why, True
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Ask it again before its time."""
         self._ask_at = 0.0
 
@@ -166,7 +166,7 @@ class Parts:
     # Which are up.
 
     def up(self, timeout: float | None = None, recent: float = RECENT) -> list[Part]:
-        """Return the parts that are up: those heard of lately, and those that answer now. Waits for one."""
+        """Return the parts that are up: those that answered lately, and those that answer now. Waits for one."""
         deadline = Deadline(self.services.entries[0].timeout if timeout is None else timeout)
         pause = FIRST_PAUSE
         while True:
@@ -192,14 +192,14 @@ class Parts:
             self.rest(min(pause, deadline.left()))
             pause = min(2 * pause, AWAY)
             for part in self.all:
-                part.hurry()
+                part.retry_now()
 
     def look(self) -> None:
         """Ask parts that are down again, for a call that needs all: they may be back since they were found so."""
         deadline = Deadline(LOOK)
         while self.down and deadline.left() > 0:
             for part in self.all:
-                part.hurry()
+                part.retry_now()
             self.up(deadline.left())
             if self.down:
                 self.rest(FIRST_PAUSE)

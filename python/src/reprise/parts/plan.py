@@ -25,7 +25,7 @@ from .. import errors
 from ..arrays import Array
 from ..batch import Batch
 
-MOST_PARTS = 256
+MAX_PARTS = 256
 PART_BITS = 48  # where the number of a part begins in the table's ids
 
 QUEUES = ("fifo", "lifo")

@@ -12,7 +12,7 @@ from typing import TypeVar
 from .. import errors
 from ..arrays import whole
 from ..connection import Connection
-from .plan import MOST_PARTS
+from .plan import MAX_PARTS
 
 T = TypeVar("T")
 
@@ -44,8 +44,8 @@ class Services:
         self, addresses: Sequence[str], dial: Callable[[str], Connection], trainer: int = 0, trainers: int = 1
     ) -> None:
         self.addresses = [each.strip() if isinstance(each, str) else each for each in addresses]
-        if not 1 <= len(self.addresses) <= MOST_PARTS:
-            raise errors.Invalid(f"address: {len(self.addresses)} of them: want 1 to {MOST_PARTS} services")
+        if not 1 <= len(self.addresses) <= MAX_PARTS:
+            raise errors.Invalid(f"address: {len(self.addresses)} of them: want 1 to {MAX_PARTS} services")
         for each in self.addresses:
             if self.addresses.count(each) > 1:
                 raise errors.Invalid(f"address: {each}: given twice: want each service once")

@@ -86,7 +86,7 @@ class Replay:
 
     def fresh_rows(self, batch: int, iterations: int, group: int) -> int:
         """Return how many rollouts of a batch are fresh: no more than generation provides, and whole groups if draws
-        are groups of so many."""
+        are groups."""
         if self.sampler in QUEUES:
             return 0
         rows = int(batch * min(self.fresh, 1 / iterations))
