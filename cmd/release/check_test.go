@@ -10,12 +10,13 @@ import (
 // written is a tree that is a release.
 func written() map[string]string {
 	return map[string]string{
-		pythonFile:    "__all__ = []\n__version__ = \"0.2.0\"\n",
-		changelogFile: "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n### Tables\n\n- More.\n\n## [0.1.0] - 2026-11-27\n\n- All.\n",
-		citationFile:  "cff-version: 1.2.0\nversion: 0.2.0\ndate-released: 2026-12-01\n",
-		"go.work":     "go 1.27.1\n\nuse (\n\t.\n\t./lab\n)\n",
-		"go.mod":      "module " + module + "\n\nrequire (\n\tgolang.org/x/sys v0.49.0\n)\n",
-		"lab/go.mod":  "module " + module + "/lab\n\nrequire (\n\t" + module + " v0.2.0\n)\n",
+		pythonFile: "__all__ = []\n__version__ = \"0.2.0\"\n",
+		changelogFile: "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n### Tables\n\n- More.\n\n" +
+			"## [0.1.0] - 2026-11-27\n\n- All.\n",
+		citationFile: "cff-version: 1.2.0\nversion: 0.2.0\ndate-released: 2026-12-01\n",
+		"go.work":    "go 1.27.1\n\nuse (\n\t.\n\t./lab\n)\n",
+		"go.mod":     "module " + module + "\n\nrequire (\n\tgolang.org/x/sys v0.49.0\n)\n",
+		"lab/go.mod": "module " + module + "/lab\n\nrequire (\n\t" + module + " v0.2.0\n)\n",
 	}
 }
 
