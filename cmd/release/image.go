@@ -46,7 +46,7 @@ func writeImage(path string, platforms []platformFiles, r release) error {
 	if err != nil {
 		return err
 	}
-	named := layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": r.Version})
+	named := layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "localhost/reprise:" + r.Version})
 	if err := to.AppendIndex(index, named); err != nil {
 		return err
 	}

@@ -81,8 +81,8 @@ func TestAnImageRunsItsProgramAsNobodyAndIsTheSameEachTime(t *testing.T) {
 	}
 	top, err := index.IndexManifest()
 	if err != nil || len(top.Manifests) != 1 ||
-		top.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "0.2.0" {
-		t.Fatalf("%+v, %v: want one index, of name 0.2.0", top, err)
+		top.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "localhost/reprise:0.2.0" {
+		t.Fatalf("%+v, %v: want one index, named for podman load", top, err)
 	}
 	inner, err := index.ImageIndex(top.Manifests[0].Digest)
 	if err != nil {
