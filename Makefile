@@ -35,7 +35,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build wheels wheels-all demo docs first-hour picture test test-go test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build binaries wheels wheels-all release demo docs first-hour picture test test-go test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,17 +48,37 @@ wheels: .venv-python/ready ## build the Python wheel with the program for this m
 	@$(MAKE) --no-print-directory wheels-all \
 		WHEELS="$(filter $(shell $(GO) env GOHOSTOS)/$(shell $(GO) env GOHOSTARCH)/%,$(WHEELS))"
 
-wheels-all: .venv-python/ready ## build those for Linux and macOS, x86-64 and ARM
+# The programs of WHEELS, without what differs between machines: a commit and a version of Go give the same bytes.
+binaries:
 	@test -n "$(WHEELS)" || { echo "there are wheels for Linux and macOS, x86-64 and ARM: build the program with make build"; exit 1; }
-	@mkdir -p dist
+	@for wheel in $(WHEELS); do \
+		os=$${wheel%%/*}; arch=$${wheel#*/}; arch=$${arch%%/*}; echo "bin/reprise-$$os-$$arch"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -buildvcs=auto -trimpath -ldflags '-s -w' \
+			-o bin/reprise-$$os-$$arch ./cmd/reprise || exit 1; \
+	done
+
+DIST ?= dist
+
+wheels-all: .venv-python/ready binaries ## build those for Linux and macOS, x86-64 and ARM
+	@mkdir -p $(DIST)
 	@for wheel in $(WHEELS); do \
 		os=$${wheel%%/*}; platform=$${wheel##*/}; arch=$${wheel#*/}; arch=$${arch%%/*}; \
-		echo "$$os/$$arch"; \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -buildvcs=auto -trimpath -ldflags '-s -w' \
-			-o bin/reprise-$$os-$$arch ./cmd/reprise && \
 		(cd python && REPRISE_WHEEL_PROGRAM=../bin/reprise-$$os-$$arch REPRISE_WHEEL_PLATFORM=$$platform \
-			../.venv-python/bin/python -m hatchling build -t wheel -d ../dist) || exit 1; \
+			../.venv-python/bin/python -m hatchling build -t wheel -d $(abspath $(DIST))) || exit 1; \
 	done
+
+CYCLONEDX := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+
+release: .venv-python/ready ## pack the version that this commit is tagged with into dist/vVERSION; refused, with what to do, if it is none
+	@set -e; version=$$($(GO) run ./cmd/release check); to=dist/v$$version; rm -rf $$to; mkdir -p $$to; \
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); \
+	$(MAKE) --no-print-directory wheels-all DIST=$$to; \
+	for wheel in $(WHEELS); do \
+		os=$${wheel%%/*}; arch=$${wheel#*/}; arch=$${arch%%/*}; \
+		$(GO) run $(CYCLONEDX) bin -json -std -noserial -notimestamp -version v$$version \
+			-output $$to/reprise-$$version-$$os-$$arch.cdx.json bin/reprise-$$os-$$arch; \
+	done; \
+	$(GO) run ./cmd/release pack $$to; ls -l $$to
 
 demo: build ## train a small language model without and with replay; writes runs/demo/report.html
 	bin/reprise train --compare --out runs/demo --force

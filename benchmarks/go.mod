@@ -7,8 +7,8 @@ toolchain go1.27.4
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/apache/arrow-go/v18 v18.8.0
-	github.com/reprise-rl/reprise v0.0.0
-	github.com/reprise-rl/reprise/lab v0.0.0
+	github.com/reprise-rl/reprise v0.1.0
+	github.com/reprise-rl/reprise/lab v0.1.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 )

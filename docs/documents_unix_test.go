@@ -28,8 +28,8 @@ var (
 )
 
 // maxSkipped bounds how many blocks say skip. Those of TRL, verl, slime, AReaL, Ray and the engines have tests of
-// their own, and so has the Go example of scale.md; a cluster takes three machines.
-const maxSkipped = 21
+// their own, and so has the Go example of scale.md; a cluster takes three machines, and eight-gpus.md a machine of eight.
+const maxSkipped = 26
 
 var scratch string
 
@@ -275,6 +275,36 @@ func TestEveryBlockOfTheDocumentsRuns(t *testing.T) {
 	}
 	if asked > maxSkipped {
 		t.Errorf("%d blocks are skipped: at most %d may be", asked, maxSkipped)
+	}
+}
+
+// Each run is a program of its own in the same folder, as for a reader who tries the snippet again.
+func TestTheSnippetOfREADMEPrintsTheSameTwice(t *testing.T) {
+	r := newRunner(t)
+	if r.python == "" {
+		t.Skip("there is no Python with pyarrow and numpy")
+	}
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := "```sh\npip install ./python\n```\n\n"
+	_, snippet, found := strings.Cut(string(text), "```python\n")
+	snippet, _, ended := strings.Cut(snippet, "\n```\n\nThe dashboard")
+	if !found || !ended {
+		t.Fatal("README has no snippet of Python with its output before the dashboard")
+	}
+	for range 2 {
+		r.ctx, r.say = t.Context(), t.Logf
+		outcomes, err := r.run("README.md", install+"```python\n"+snippet+"\n```\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range outcomes {
+			if o.problem != "" {
+				t.Errorf("%s: %s", o.text, o.problem)
+			}
+		}
 	}
 }
 

@@ -5,8 +5,8 @@ go 1.27.1
 toolchain go1.27.4
 
 require (
-	github.com/reprise-rl/reprise v0.0.0
-	github.com/reprise-rl/reprise/lab v0.0.0
+	github.com/reprise-rl/reprise v0.1.0
+	github.com/reprise-rl/reprise/lab v0.1.0
 )
 
 require (

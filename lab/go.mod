@@ -11,7 +11,7 @@ require (
 	github.com/gomlx/compute v0.1.14
 	github.com/gomlx/gomlx v0.28.16
 	github.com/prometheus/client_golang v1.25.0
-	github.com/reprise-rl/reprise v0.0.0
+	github.com/reprise-rl/reprise v0.1.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/text v0.43.0

@@ -35,6 +35,7 @@ type commands struct {
 	Train    trainCommand    `cmd:"" help:"Train a language model by reinforcement learning, with experience replay or without."`
 	Up       upCommand       `cmd:"" help:"Run the service, engines, a worker and the trainer on this machine, on the real clock."`
 	Serve    serveCommand    `cmd:"" help:"Serve tables of rollouts on the network: Arrow Flight, durable, with a dashboard."`
+	Health   healthCommand   `cmd:"" help:"Ask the service on this machine whether it is well; exit 1 if it is not: for health checks of containers."`
 	Design   designCommand   `cmd:"" help:"Work out which replay configuration to run: staleness horizon, replay ratio, workers, trainers, capacity."`
 	Methods  methodsCommand  `cmd:"" help:"List the published methods of replay that train --method runs, or show one."`
 	Study    studyCommand    `cmd:"" help:"Run a named study: many configurations and seeds, and a verdict on each claim."`

@@ -85,6 +85,7 @@ type Finding struct {
 	Source  string  `json:"source"` // [ER] fig. 1
 	Claim   string  `json:"claim"`  // the source's, in our words
 	Found   string  `json:"found"`  // with figures and their spread
+	Figure  string  `json:"figure"` // the figures that decide, without the words; at most three of several
 	Verdict Verdict `json:"verdict"`
 	Why     string  `json:"why"`             // how the verdict follows from the figures
 	Check   bool    `json:"check,omitempty"` // it follows from arithmetic or the clock, whatever is learned

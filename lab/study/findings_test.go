@@ -66,11 +66,14 @@ func TestFindingsAreThoseOfTheArchives(t *testing.T) {
 	}
 }
 
+// writeFinding writes what a study was, its claims with their figures and verdicts, and below them how each was judged.
 func writeFinding(w *strings.Builder, s *results.Study) {
-	fmt.Fprintf(w, "\n## %s\n\n%s %s of %s. The times of all\n"+
-		"runs, pilots included, add up to %s on %s; %d ran at once.\n", s.Name,
-		s.Sheet.Title, words.Plural(s.Seeds*len(s.Arms), "run"), words.Plural(len(s.Arms), "arm"),
-		duration(time.Duration(s.Seconds*float64(time.Second))), machineFact(s.Machine), s.AtOnce)
+	fmt.Fprintf(w, "\n## %s\n\n%s", s.Name, words.WrapAt(120, "", fmt.Sprintf("%s %s of %s. The times of all runs, "+
+		"pilots included, add up to %s on %s; %d ran at once.", s.Sheet.Title,
+		words.Plural(s.Seeds*len(s.Arms), "run"), words.Plural(len(s.Arms), "arm"),
+		duration(time.Duration(s.Seconds*float64(time.Second))), machineFact(s.Machine), s.AtOnce)))
+	var judged strings.Builder
+	number := 0
 	for _, check := range []bool{false, true} {
 		begun := false
 		for _, f := range s.Sheet.Findings {
@@ -78,16 +81,42 @@ func writeFinding(w *strings.Builder, s *results.Study) {
 				continue
 			}
 			if !begun {
-				fmt.Fprintf(w, "\n| source | %s | found | verdict |\n|---|---|---|---|\n",
+				fmt.Fprintf(w, "\n| | %s | figure | verdict |\n|---|---|---|---|\n",
 					map[bool]string{true: "check, by arithmetic or the clock", false: "claim"}[check])
 				begun = true
 			}
+			number++
+			cell := strings.NewReplacer("|", `\|`)
+			fmt.Fprintf(w, "| %d | %s | %s | **%s** |\n", number, cell.Replace(f.Claim), cell.Replace(f.Figure), f.Verdict)
 			found := f.Found
 			if f.Verdict == results.Inconclusive || f.Verdict == results.Untested {
 				found = join(found, f.Why)
 			}
-			cell := strings.NewReplacer("|", `\|`)
-			fmt.Fprintf(w, "| %s | %s | %s | **%s** |\n", f.Source, cell.Replace(f.Claim), cell.Replace(found), f.Verdict)
+			fmt.Fprint(&judged, words.WrapAt(120, fmt.Sprintf("%d. ", number), fmt.Sprintf("*%s.* %s", f.Source, found)))
 		}
+	}
+	fmt.Fprintf(w, "\n<details><summary>Sources, and all figures</summary>\n\n%s\n</details>\n", judged.String())
+}
+
+// A reader takes in a table at a glance: the figures of every run, model and rule stand below it.
+func TestNoCellOfTheFindingsIsAParagraph(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "findings.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for row := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(row, "|") {
+			continue
+		}
+		rows++
+		for cell := range strings.SplitSeq(row, " | ") {
+			if n := len(strings.Fields(cell)); n > 40 {
+				t.Errorf("a cell of %d words, want at most 40: %s", n, cell)
+			}
+		}
+	}
+	if rows < 50 {
+		t.Errorf("%d rows: want the claims of all studies", rows)
 	}
 }

@@ -112,8 +112,8 @@ func (c claim) runs() int {
 // verdicts. told: the runs are sure enough of one. among: how many claims are decided together.
 func (f *Found) finding(c claim, told bool, among int) results.Finding {
 	if c.arithmetic != "" {
-		return results.Finding{Source: c.source, Claim: c.text, Found: c.measured, Verdict: c.arithmetic, Why: c.why,
-			Check: true}
+		return results.Finding{Source: c.source, Claim: c.text, Found: c.measured, Figure: c.figure(),
+			Verdict: c.arithmetic, Why: c.why, Check: true}
 	}
 	found, mixed := c.measured+".", slices.ContainsFunc(c.by, func(t test) bool { return t.holds != c.by[0].holds })
 	for _, t := range c.by {
@@ -155,8 +155,26 @@ func (f *Found) finding(c claim, told bool, among int) results.Finding {
 			why = join(why, c.least(among), c.open())
 		}
 	}
-	return results.Finding{Source: c.source, Claim: c.text, Found: join(found, c.more), Verdict: verdict,
-		Why: join(caution, why, c.note), Check: c.check}
+	return results.Finding{Source: c.source, Claim: c.text, Found: join(found, c.more), Figure: c.figure(),
+		Verdict: verdict, Why: join(caution, why, c.note), Check: c.check}
+}
+
+// figure is the mean of each test with its interval: of the first three, if there are more. What arithmetic decides has
+// the first sentence of what was measured.
+func (c claim) figure() string {
+	if len(c.by) == 0 {
+		first, _, _ := strings.Cut(c.measured, ". ")
+		return strings.TrimSuffix(first, ".")
+	}
+	const most = 3
+	var list []string
+	for _, t := range c.by[:min(len(c.by), most)] {
+		list = append(list, strings.TrimPrefix(t.name+": "+t.estimate.cell(), ": "))
+	}
+	if more := len(c.by) - most; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, "; ")
 }
 
 // asArithmetic is the verdict on a check that needs no run.

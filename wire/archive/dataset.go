@@ -362,7 +362,7 @@ func (d *datasetWriter) card() ([]byte, error) {
 	if d.options.Format == JSONL {
 		b.WriteString(", null in JSON")
 	}
-	b.WriteString(". docs/service.md of Reprise\ndescribes all columns; `reprise import` reads this folder into a " +
+	b.WriteString(". docs/protocol.md of Reprise\ndescribes all columns; `reprise import` reads this folder into a " +
 		"table.\n\n| column | type |\n|---|---|\n")
 	for _, f := range d.schema.Fields() {
 		fmt.Fprintf(&b, "| `%s` | `%s` |\n", f.Name, shortType(f.Type))
