@@ -63,13 +63,14 @@ func (a accuracy) figure(arms []*arm) results.Figure {
 			if n := len(run.Updates); n > 0 { // the axis goes as far as the run, evaluated there or not
 				far = max(far, a.against.of(run.Updates[n-1].At()))
 			}
-			seed := results.Curve{Name: side.label, Colour: side.colour, Thin: true}
+			seed := results.Curve{Name: side.label, Colour: side.colour, Thin: true, Run: side.ways[run]}
 			var last results.MarkedAt
 			for _, e := range run.Evals {
 				at := results.Point{X: a.against.of(e.At()), Y: a.measure(e)}
 				seed.At = append(seed.At, at)
 				if at.Y.Known() {
-					last = results.MarkedAt{Name: notEnded, X: at.X, Y: at.Y.Float(), Arm: side.label}
+					last = results.MarkedAt{Name: notEnded, X: at.X, Y: at.Y.Float(), Arm: side.label,
+						Run: side.ways[run]}
 					far = max(far, at.X)
 				}
 			}
@@ -80,17 +81,22 @@ func (a accuracy) figure(arms []*arm) results.Figure {
 				f.Marks = append(f.Marks, last)
 			}
 		}
-		median := results.Curve{Name: side.name(), Colour: side.colour}
-		for _, p := range medianOf(evals, a.measure) {
+		median := results.Curve{Name: side.name(), Colour: side.colour, Run: side.middle}
+		curve := medianOf(evals, a.measure)
+		for _, p := range curve {
 			at := results.Point{X: a.against.of(p.At), Y: results.Num(p.Pass1)}
 			if len(evals) > 1 && few {
 				at.Low, at.High = results.Num(p.Q1), results.Num(p.Q3)
 			}
 			median.At = append(median.At, at)
 		}
+		overSeeds(&median, len(evals), func(run, k int) float64 {
+			i := slices.IndexFunc(evals[run], func(e results.Eval) bool { return e.Grid == curve[k].Grid })
+			return a.measure(evals[run][i]).Float()
+		})
 		f.Curves = append(f.Curves, median)
 		if r := results.MedianReach(evals, a.target.Float()); a.target.Known() && r.Reached {
-			m := results.MarkedAt{X: a.against.of(r.At()), Y: a.target.Float(), Arm: side.label}
+			m := results.MarkedAt{X: a.against.of(r.At()), Y: a.target.Float(), Arm: side.label, Run: side.middle}
 			if a.values && few {
 				m.Name = words.Amount(m.X)
 			}

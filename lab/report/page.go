@@ -33,6 +33,7 @@ type page struct {
 	Checks      []findingCard // which no learning decides
 	Lead        []string
 	Sections    []section
+	Measures    template.JS // for the script: what x may be; empty: nothing else
 	Build       string
 	Numbers     string // where the figures' numbers stand
 }

@@ -16,6 +16,10 @@ type arm struct {
 	label  string // for the reader
 	colour int
 	runs   []*results.Run
+
+	// numbers of the page's ways, set by measured: of the runs, and of their median
+	ways   map[*results.Run]int
+	middle int
 }
 
 // name is the arm's name where its median is drawn.
@@ -90,7 +94,7 @@ func (a *arm) priorities() []*results.Priority {
 
 // replayingPrompts returns the arm with only its finished runs that replayed prompts.
 func (a *arm) replayingPrompts() *arm {
-	kept := &arm{label: a.label, colour: a.colour}
+	kept := &arm{label: a.label, colour: a.colour, ways: a.ways, middle: a.middle}
 	for _, r := range a.runs {
 		if r.Summary != nil && r.Summary.PromptReplay != nil {
 			kept.runs = append(kept.runs, r)
@@ -121,7 +125,7 @@ func severalSeeds(arms []*arm) bool {
 
 // newPage draws everything that the arms' runs recorded, with the given tables after the accuracy.
 func newPage(arms []*arm, target results.Number, tables ...section) *page {
-	p := &page{}
+	p := &page{Measures: measured(arms).Data()}
 	for _, side := range arms {
 		if s := side.summaries(); len(s) > 0 {
 			p.About, p.Build = about(s[0], arms), buildText(s[0].Build)

@@ -114,7 +114,7 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 	p.Key("Escape")
 	p.Eval(`document.activeElement.blur()`)
 
-	for _, control := range []string{"section.table .tools button", ".smoothing select"} {
+	for _, control := range []string{"section.table .tools button", ".choices select[name=smooth]"} {
 		p.Eval(fmt.Sprintf(`document.querySelector(%q).focus()`, control))
 		replaced()
 		p.Eval(`new Promise((done) => setTimeout(done))`)
@@ -123,13 +123,13 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 		}
 	}
 	raw := p.Text(inserted)
-	p.Eval(`{ const s = document.querySelector(".smoothing select"); s.value = "10";
+	p.Eval(`{ const s = document.querySelector(".choices select[name=smooth]"); s.value = "10";
 		s.dispatchEvent(new Event("change")); }`)
 	smooth := p.Text(inserted)
 	replaced()
 	if again := p.Text(inserted); smooth == raw || !strings.HasSuffix(p.Text("location.href"), "#smooth=10") ||
 		strings.Count(again, "L") != strings.Count(smooth, "L") ||
-		p.Text(`document.querySelector(".smoothing select").value`) != "10" {
+		p.Text(`document.querySelector(".choices select[name=smooth]").value`) != "10" {
 		t.Errorf("smoothing is lost: at %s the line is %.80q, then %.80q", p.Text("location.href"), smooth, again)
 	}
 	p.Eval(`{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.blob = b; return make(b); };
@@ -155,7 +155,7 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 		}
 	}
 	p.Media("print", "light")
-	if n := p.Text(`[...document.querySelectorAll(".tools, .smoothing, .tip")].filter((e) =>
+	if n := p.Text(`[...document.querySelectorAll(".tools, .choices, .tip")].filter((e) =>
 		getComputedStyle(e).display !== "none").length`); n != "0" {
 		t.Errorf("%s controls in print", n)
 	}
