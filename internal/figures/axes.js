@@ -96,5 +96,5 @@ const axes = (() => {
     return Array.isArray(steps) ? steps.map((step) => x += step) : steps.at;
   }
 
-  return { share, value, drawable, part, nearest, along, fitted, ticks, smoothed, unpacked };
+  return { share, value, drawable, part, nearest, around, along, fitted, ticks, smoothed, unpacked };
 })();

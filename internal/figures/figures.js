@@ -2,7 +2,7 @@
 // #hide=replay&log=kl&zoom=100,200,updates&by=clock&seeds=mean&smooth=3&at=kl, and the drawing is made from it.
 (() => {
   "use strict";
-  const { share, value, drawable, part, nearest, along, fitted, smoothed, unpacked } = axes;
+  const { share, value, drawable, part, nearest, around, along, fitted, smoothed, unpacked } = axes;
   let figures = [], measures = { names: [], titles: [], runs: [] };
   let state = { hide: new Set(), log: new Set(), zoom: new Map(), at: "" }; // and a value for each of choices
   let reading = null; // the place that is read: a figure's id, the number of its drawing, x, and whether by keys
@@ -98,9 +98,14 @@
 
   const inside = (f, x) => x >= f.x.low && x <= f.x.high;
 
-  // inView returns the values that are to be seen between the ends of x.
+  // inView returns the values that are to be seen between the ends of x, and where lines cross these.
   function inView(f) {
-    return visible(f).flatMap((c) => c.x.flatMap((x, i) => inside(f, x) ? [c.y[i], c.low?.[i], c.high?.[i]] : []))
+    const cut = (c, x) => {
+      const [i, j] = around(c.x, x);
+      return c.x[i] < x && x < c.x[j] && c.y[i] !== null && c.y[j] !== null ? along(c.x, c.y, x) : null;
+    };
+    return visible(f).flatMap((c) => [cut(c, f.x.low), cut(c, f.x.high),
+      ...c.x.flatMap((x, i) => inside(f, x) ? [c.y[i], c.low?.[i], c.high?.[i]] : [])])
       .filter((y) => y !== null && y !== undefined);
   }
 
@@ -140,6 +145,7 @@
     if (f.button) f.button.setAttribute("aria-pressed", String(f.axis.log === true));
     f.reset.hidden = !f.zoomed;
     f.element.classList.toggle("zoomed", f.zoomed);
+    f.caption.data = f.whole === f.data.x ? f.title : f.title.replace(/ against .*/, " against " + state.by);
     for (const d of f.drawings) {
       for (const p of d.parts) drawPart(f, d, p);
       drawTicks(f, d);
@@ -163,7 +169,8 @@
   // move moves a guide or a mark with its name, and hides it outside the axes.
   function move(f, d, { x, y, run, arm }, node) {
     const at = x === null ? null : f.place(x, run);
-    const out = f.changed && (at !== null && !inside(f, at) || y !== null && !(y >= f.axis.low && y <= f.axis.high));
+    const stale = f.whole !== f.data.x && /^\d/.test(node.textContent); // a name that is the x of before
+    const out = stale || f.changed && (at !== null && !inside(f, at) || y !== null && !(y >= f.axis.low && y <= f.axis.high));
     node.classList.toggle("off", arm !== undefined && state.hide.has(arm));
     node.style.display = out ? "none" : "";
     const right = at === null ? 0 : across(f.x, d.area, at) - across(f.data.x, d.area, x);
@@ -219,7 +226,9 @@
   function drawTicks(f, d) {
     d.labels.replaceChildren();
     const label = (axis, v, place) => {
-      svgNode(d.labels, "text", place).textContent = axis.percent ? number(100 * v, 4) + "%" : number(v, 6);
+      const [unit, suffix] = axis.percent ? [0.01, "%"] : Math.abs(v) >= 1e6 ? [1e6, "M"] :
+        Math.abs(v) >= 1e4 ? [1e3, "k"] : [1, ""];
+      svgNode(d.labels, "text", place).textContent = number(v / unit, 6) + suffix;
     };
     if (f.axis !== f.data.y && d.named)
       for (const y of yTicks(f, d.area))
@@ -589,6 +598,8 @@
     if (f.log) f.button = button(tools, "log", "logarithmic axis", () => change(state.log, f.id));
     button(tools, "CSV", "download the points", () => download(f));
     button(tools, "link", "copy a link to this figure as it is shown", (b) => copy(b, address(f.id)));
+    f.caption = caption.firstChild ?? caption.appendChild(new Text());
+    f.title = f.caption.data;
     caption.prepend(tools);
     element.querySelectorAll("svg:not(.icon, .meter)").forEach((svg, i) => f.drawings.push(startDrawing(f, svg, i)));
     return f;

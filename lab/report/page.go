@@ -26,6 +26,7 @@ type page struct {
 	Kind, Title string
 	About       []string // in the line under the title
 	Caution     string   // what keeps the page from being evidence
+	Sides       *section // what each arm had; nil: there is one arm
 	Headline    *headline
 	Warnings    []string // what keeps the arms from being compared as they stand
 	Tally       string   // of the verdicts

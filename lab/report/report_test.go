@@ -85,13 +85,13 @@ func TestPages(t *testing.T) {
 }
 
 func haveSections(t *testing.T, text map[string]string) {
-	both := "headline accuracy training reuse gpus"
+	both, compared := "headline accuracy training reuse gpus", "sides headline accuracy differences costs"
 	want := map[string]string{
-		"four-seeds":         "headline accuracy seeds training reuse gpus facts configuration",
-		"one-seed":           "headline accuracy seeds training reuse gpus facts configuration",
-		"collapsed":          "headline accuracy seeds training reuse gpus facts configuration",
-		"eight-long":         "headline accuracy seeds training reuse gpus facts configuration",
-		"running-comparison": both + " facts configuration", "run": both + " facts configuration rollouts",
+		"four-seeds":         compared + " seeds training reuse gpus facts configuration",
+		"one-seed":           compared + " seeds training reuse gpus facts configuration",
+		"collapsed":          compared + " seeds training reuse gpus facts configuration",
+		"eight-long":         compared + " seeds training reuse gpus facts configuration",
+		"running-comparison": compared + " training reuse gpus facts configuration", "run": both + " facts configuration rollouts",
 		"no-evaluation":  both + " facts configuration rollouts",
 		"one-evaluation": both + " facts configuration rollouts", "running": both + " configuration rollouts",
 		"only-begun": both + " configuration rollouts",

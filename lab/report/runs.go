@@ -153,8 +153,12 @@ func newPage(arms []*arm, target results.Number, tables ...section) *page {
 
 // about is the line under the title.
 func about(s *results.Summary, arms []*arm) []string {
-	line := []string{"task " + s.Task, words.Whole(float64(s.Parameters)) + " parameters",
-		"batch of " + words.Whole(float64(s.BatchSize))}
+	line := []string{"task " + s.Task, words.Whole(float64(s.Parameters)) + " parameters"}
+	if !slices.ContainsFunc(arms, func(a *arm) bool {
+		return slices.ContainsFunc(a.summaries(), func(o *results.Summary) bool { return o.BatchSize != s.BatchSize })
+	}) {
+		line = append(line, "batch of "+words.Whole(float64(s.BatchSize)))
+	}
 	runs := len(arms[0].runs)
 	switch {
 	case slices.ContainsFunc(arms, func(a *arm) bool { return len(a.runs) != runs }):

@@ -49,7 +49,7 @@ func sparkline(list []rate, now time.Time, window time.Duration, colour, title s
 		}
 	}
 	f := figures.Figure{
-		Title: fmt.Sprintf("rollouts %s per second, the last %s", title, span(window)), Noisy: true,
+		Title: fmt.Sprintf("rollouts %s per second, the last %s", title, words.Span(window)), Noisy: true,
 		X:      figures.Axis{Title: "seconds", Low: figures.Number(-window.Seconds())},
 		Y:      figures.Axis{Title: "rollouts per second", High: figures.Number(cmp.Or(most, 1))},
 		Curves: []figures.Curve{c},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -16,8 +17,8 @@ func TestNumberFormats(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{seconds(0), "0 s"}, {seconds(12e-6), "12 µs"}, {seconds(0.00155), "1.55 ms"}, {seconds(2.5), "2.5 s"},
 		{seconds(130), "2 min 10 s"},
-		{span(59 * time.Second), "59 s"}, {span(61 * time.Second), "1 min 1 s"}, {span(25 * time.Hour), "1 d 1 h"},
-		{span(-time.Second), "0 s"},
+		{words.Span(59 * time.Second), "59 s"}, {words.Span(61 * time.Second), "1 min 1 s"}, {words.Span(25 * time.Hour), "1 d 1 h"},
+		{words.Span(-time.Second), "0 s"},
 		{percent(0), "0%"}, {percent(0.0002), "< 0.1%"}, {percent(0.014), "1.4%"}, {percent(0.5), "50%"},
 		{percent(0.9999), "> 99.9%"}, {percent(1), "100%"}, {percent(math.NaN()), "–"},
 		{signed(1), "+1"}, {signed(-0.5), "−0.5"}, {signed(0), "0"},

@@ -98,7 +98,7 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 	}
 	tables := w.readable(ctx, o)
 	v.Facts = []fact{
-		{"up for", span(o.At.Sub(o.Started))},
+		{"up for", words.Span(o.At.Sub(o.Started))},
 		{"tables", words.Thousands(len(tables))},
 		{"connections", words.Thousands(len(o.Connections))},
 		{"memory held for clients", memoryHeld(o)},
@@ -214,7 +214,7 @@ func (w *Watch) viewOfConnection(
 		return connection{}, false
 	}
 	shown = connection{
-		Caller: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: words.Bytes(float64(c.ReceivedBytes)),
+		Caller: c.Caller, Peer: c.Peer, Since: words.Span(now.Sub(c.Since)), In: words.Bytes(float64(c.ReceivedBytes)),
 		Out:     words.Bytes(float64(c.SentBytes)),
 		Streams: words.Thousands(c.Streams), Tables: strings.Join(tables, ", "),
 	}

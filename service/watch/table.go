@@ -134,11 +134,11 @@ func stateOf(v *service.TableView, points []point) state {
 	case current(points, rateSpan, rows) > 0:
 		return state{"flowing", "neither side waits for long", "good"}
 	case v.InsertsWaiting+v.SamplesWaiting+v.StartsWaiting > 0:
-		return state{"waiting: " + waiting(v), "nothing came or went in the last " + span(rateSpan), "warn"}
+		return state{"waiting: " + waiting(v), "nothing came or went in the last " + words.Span(rateSpan), "warn"}
 	case v.Stats.Inserted == 0:
 		return state{"unused", "nothing was inserted yet", "still"}
 	}
-	return state{"idle", "no inserts and no samples in the last " + span(rateSpan), "still"}
+	return state{"idle", "no inserts and no samples in the last " + words.Span(rateSpan), "still"}
 }
 
 // waiting says how many callers wait for what.
@@ -502,7 +502,7 @@ func journalCard(now time.Time, v *service.TableView) card {
 	}
 	c.Rows = []row{
 		state,
-		{Name: "read through", Value: span(now.Sub(j.Verified)) + " ago"},
+		{Name: "read through", Value: words.Span(now.Sub(j.Verified)) + " ago"},
 		{Name: "on disk", Value: words.Bytes(float64(j.LogBytes))},
 		{Name: "writes", Value: words.Thousands(j.Commits)},
 		{Name: "p50 · p99", Value: medianAndP99(&took)},
