@@ -72,10 +72,10 @@ type Axis struct {
 	Measure int      `json:"measure,omitempty"` // of the page's Measures, from 1; 0: none
 	Low     Number   `json:"low"`
 	High    Number   `json:"high"`
-	Log     bool     `json:"log,omitempty"` // base-10 logarithmic
-	Percent bool     `json:"-"`             // values are shares
-	Names   []string `json:"-"`             // of 0, 1, …, instead of numbers
-	Open    bool     `json:"-"`             // the last name includes all larger values, and is always shown
+	Log     bool     `json:"log,omitempty"`     // base-10 logarithmic
+	Percent bool     `json:"percent,omitempty"` // values are shares
+	Names   []string `json:"-"`                 // of 0, 1, …, instead of numbers
+	Open    bool     `json:"-"`                 // the last name includes all larger values, and is always shown
 }
 
 // Curve is a line with its spread, or points, or bars. Values that are none break the line.

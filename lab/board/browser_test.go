@@ -213,7 +213,7 @@ func TestAReaderSearchesAndWritesNotesInABrowser(t *testing.T) {
 	})
 	p.Go(server.URL)
 	if got := p.Text(`[...document.querySelectorAll("a.tag, .remark")].map((e) => e.textContent).join("|")`); got !=
-		"one|two|so far…" {
+		"one|two|so far …" {
 		t.Errorf("the list shows %q", got)
 	}
 	for _, e := range p.Errors {

@@ -87,7 +87,7 @@ func (r row) Remark() string {
 		line, more = string(letters[:most]), true
 	}
 	if more {
-		line += "…"
+		line += " …"
 	}
 	return line
 }

@@ -161,7 +161,7 @@ func TestTheListIsSearchedAndHasColumnsOfTheConfiguration(t *testing.T) {
 		if got := strings.Join(order, " "); got != want {
 			t.Errorf("sorted by %s: %q, want %q", sort, got, want)
 		}
-		if !strings.HasSuffix(rows["large"], " 9600") || !strings.HasSuffix(rows["without"], " –") {
+		if !strings.Contains(rows["large"], "0.300 – 9600 20") || !strings.Contains(rows["without"], "0.300 – – 20") {
 			t.Errorf("the column of capacities: %q and %q", rows["large"], rows["without"])
 		}
 	}

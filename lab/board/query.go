@@ -161,10 +161,12 @@ func bySetting(key string) func(a, b row) int {
 
 // sort orders rows, fills in their cells, and returns the columns.
 func (q query) sort(rows []row) ([]column, error) {
-	list := columns()
+	var chosen []column
 	for _, key := range q.Settings {
-		list = append(list, column{Key: key, Name: key, Class: "setting", order: bySetting(key)})
+		chosen = append(chosen, column{Key: key, Name: key, Class: "setting", order: bySetting(key)})
 	}
+	list := columns()
+	list = slices.Insert(list, len(list)-2, chosen...) // before the times
 	key, back := strings.CutPrefix(q.Sort, "-")
 	by := slices.IndexFunc(list, func(c column) bool { return c.Key == key })
 	if by < 0 {

@@ -98,7 +98,7 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 	}
 	// The body may be replaced between looking for the bar and moving there.
 	tests.Until(t, "the first bar shows its versions and uses", func() bool {
-		p.Move("section.table figure.card[id] svg", 0.1, 0.5)
+		p.Move("#t-math-prioritized-chart-1 svg", 0.1, 0.5)
 		text := p.Text(tip)
 		return strings.Contains(text, "versions: ") && strings.Contains(text, "uses")
 	})
@@ -133,7 +133,7 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 		t.Errorf("smoothing is lost: at %s the line is %.80q, then %.80q", p.Text("location.href"), smooth, again)
 	}
 	p.Eval(`{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.blob = b; return make(b); };
-		document.querySelector("section.table figure.card[id] .tools button:not([hidden])").click(); }`)
+		document.querySelector("#t-math-prioritized-chart-1 .tools button:not([hidden])").click(); }`)
 	if text := p.Text("window.blob.text()"); !strings.HasPrefix(text, "curve,versions,uses,low,high\n") ||
 		strings.Count(text, "\n") < 3 {
 		t.Errorf("the points are %q", text)
