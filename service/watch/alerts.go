@@ -36,7 +36,7 @@ func alertsOf(v *service.TableView, p past) (list []alert) {
 		list = append(list, alert{
 			Words: fmt.Sprintf("Generators have waited at the gate for %s: %s, and the table is at version %s.",
 				words.Span(now.held), verb(v.StartsWaiting, "caller", "waits", "wait"), words.Thousands(now.version)),
-			Remedy: "The trainer opens the gate by its next version (advance): see whether it still trains. " + given(v, p),
+			Remedy: "The trainer opens the gate by its next version (advance): see whether it still trains.",
 		})
 	}
 	return list

@@ -88,19 +88,20 @@ type flow struct {
 // historyCard draws flows over a window.
 func historyCard(title string, y figures.Axis, points []point, w window, flows ...flow) card {
 	c := card{Title: title, Empty: "Not enough has been recorded yet."}
+	now := points[len(points)-1].at
+	back := min(w.span, max(time.Minute, now.Sub(points[0].at))) // as far as there is something to see
 	unit, name := time.Minute, "minutes"
-	if w.span > time.Hour {
+	if back > 2*time.Hour {
 		unit, name = time.Hour, "hours"
 	}
 	f := figures.Figure{Title: title + ", the last " + w.Name, Noisy: true, Y: y,
-		X: figures.Axis{Title: name, Low: figures.Number(-float64(w.span) / float64(unit)), High: 0}}
-	now := points[len(points)-1].at
+		X: figures.Axis{Title: name, Low: figures.Number(-float64(back) / float64(unit)), High: 0}}
 	most := 0.0
 	for _, flow := range flows {
 		curve := figures.Curve{Name: flow.name, Arm: flow.name, Colour: flow.colour}
 		for i := 1; i < len(points); i++ {
 			ago, value := now.Sub(points[i].at), flow.of(points[i-1], points[i])
-			if ago <= w.span && !math.IsNaN(value) {
+			if ago <= back && !math.IsNaN(value) {
 				curve.X = append(curve.X, -float64(ago)/float64(unit))
 				curve.Y = append(curve.Y, figures.Number(value))
 				most = max(most, value)

@@ -9,12 +9,12 @@ import (
 )
 
 // The history of a table is at full resolution for lineSpan, and by minutes before, for a day. All tables share a
-// number of points, about 150 bytes each: where there are many tables, the history of each is shorter.
+// number of points, about 170 bytes each: where there are many tables, the history of each is shorter.
 const (
 	daySpan   = 24 * time.Hour
 	coarse    = time.Minute
-	maxRecent = 100_000 // points of all tables within lineSpan
-	maxCoarse = 32_000  // points of all tables before
+	maxRecent = 60_000 // points of all tables within lineSpan
+	maxCoarse = 20_000 // points of all tables before
 )
 
 // point is the counters of a table at one moment.
@@ -35,6 +35,7 @@ type point struct {
 	insertsWaited, samplesWaited, startsWaited time.Duration
 
 	// for how long callers have waited while nothing of that kind was done, up to this moment
+	// or, of starts, while trainers draw nothing and publish nothing either
 	blocked, starved, held time.Duration
 }
 
@@ -72,7 +73,8 @@ func next(last *point, at time.Time, v *service.TableView) point {
 	// a caller whose wait timed out comes again
 	p.blocked = stalls(last.blocked, p.insertsWait || p.full > last.full, p.inserted != last.inserted)
 	p.starved = stalls(last.starved, p.samplesWait || p.timedOut > last.timedOut, p.sampled != last.sampled)
-	p.held = stalls(last.held, p.startsWait, p.starts != last.starts || p.version != last.version)
+	p.held = stalls(last.held, p.startsWait,
+		p.starts != last.starts || p.version != last.version || p.sampled != last.sampled)
 	return p
 }
 
