@@ -59,6 +59,10 @@ func (c *reportCommand) Run() error {
 	for _, w := range table.Warnings {
 		fmt.Fprintln(os.Stderr, "warning:", w)
 	}
+	if len(arms) > 1 {
+		(&display{out: os.Stdout}).sides(arms...)
+		fmt.Println()
+	}
 	fmt.Printf("%s\n\nreport: %s\n", table.Statement, c.Out)
 	return nil
 }

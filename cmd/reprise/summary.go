@@ -52,9 +52,21 @@ func (d *display) bound(who string, b *results.Bound) {
 	}
 }
 
-// comparison prints what replay saved.
+// sides prints what the sides of a comparison had.
+func (d *display) sides(arms ...results.NamedRuns) {
+	for _, side := range results.Setups(arms) {
+		d.wrapped("", side.String())
+	}
+}
+
+// comparison prints what each side had and what replay saved.
 func (d *display) comparison(c *results.Compare, dir string) {
 	d.printf("\n")
+	if both, err := results.ReadComparison(dir); err == nil { // the report has just been written from it
+		d.sides(results.NamedRuns{Name: "baseline", Runs: both.Baseline},
+			results.NamedRuns{Name: "replay", Runs: both.Replay})
+		d.printf("\n")
+	}
 	d.wrapped("", c.Statement)
 	d.printf("\n")
 	d.printf("%6s  %22s  %22s  %7s\n", "seed", "baseline compute", "replay compute", "ratio")

@@ -200,8 +200,17 @@ func (c *trainCommand) train(ctx context.Context, show *display, config run.Conf
 
 func (c *trainCommand) compare(ctx context.Context, show *display, config run.Config) error {
 	defer show.end()
-	show.wrapped("", fmt.Sprintf("%s with replay: %s", config.Name, config.InWords()))
-	show.wrapped("", "without: "+config.BaselineArm().InWords())
+	for _, arm := range []struct {
+		name   string
+		config run.Config
+	}{{"with replay", config}, {"without", config.BaselineArm()}} {
+		settings, err := arm.config.Settings()
+		if err != nil {
+			return err
+		}
+		show.wrapped("", results.PlannedSetup(arm.name, settings).String())
+		show.wrapped("  ", arm.config.InWords())
+	}
 	comparison := run.Comparison{
 		Config: config, Seeds: c.Seeds, Dir: c.Out, Resume: c.Resume,
 		Hooks: func(a run.Arm) run.Hooks {

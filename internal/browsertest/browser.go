@@ -258,13 +258,44 @@ func (p *Page) Scripts(on bool) {
 // view.
 func (p *Page) Move(selector string, across, down float64) {
 	p.t.Helper()
+	p.mouse("mouseMoved", selector, across, down, 0)
+}
+
+// Press presses the left button there.
+func (p *Page) Press(selector string, across, down float64) {
+	p.t.Helper()
+	p.mouse("mousePressed", selector, across, down, 1)
+}
+
+// Release lets the left button go.
+func (p *Page) Release(selector string, across, down float64) {
+	p.t.Helper()
+	p.mouse("mouseReleased", selector, across, down, 1)
+}
+
+// DoubleClick clicks there twice.
+func (p *Page) DoubleClick(selector string, across, down float64) {
+	p.t.Helper()
+	for clicks := range 2 {
+		p.mouse("mousePressed", selector, across, down, clicks+1)
+		p.mouse("mouseReleased", selector, across, down, clicks+1)
+	}
+}
+
+// mouse sends an event of the mouse. The button of events with clicks is the left one.
+func (p *Page) mouse(kind, selector string, across, down float64, clicks int) {
+	p.t.Helper()
 	at, ok := p.Eval(fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.scrollIntoView({ block: "center" });
 		const b = e.getBoundingClientRect(); return [b.left + %g * b.width, b.top + %g * b.height]; })()`,
 		selector, across, down)).([]any)
 	if !ok {
 		p.t.Fatalf("%s: no such element", selector)
 	}
-	p.Call("Input.dispatchMouseEvent", map[string]any{"type": "mouseMoved", "x": at[0], "y": at[1]}, nil)
+	event := map[string]any{"type": kind, "x": at[0], "y": at[1]}
+	if clicks > 0 {
+		event["button"], event["clickCount"] = "left", clicks
+	}
+	p.Call("Input.dispatchMouseEvent", event, nil)
 }
 
 // Key presses and releases a key, by its name in KeyboardEvent.key.

@@ -156,15 +156,15 @@ func (c *chart) drawAxes() {
 		x, long := c.x(t.at), 2.0
 		if t.label != "" {
 			long = 4
-			back.centred(x, c.data.bottom+textSize*1.2, w, t.label)
+			back.centred(element{part: "u0"}, x, c.data.bottom+textSize*1.2, w, t.label)
 		}
 		if len(c.X.Names) == 0 {
 			marks.line('M', point{x, c.data.bottom}, point{x, c.data.bottom + long})
 		}
 	}
 	back.path(element{class: "gridline", part: "h0"}, &grid)
-	back.path(element{class: "axis"}, &marks)
-	back.centred((c.data.left+c.data.right)/2, c.size.Height-4, w, c.X.Title)
+	back.path(element{class: "axis", part: "u0"}, &marks)
+	back.centred(element{part: "t0"}, (c.data.left+c.data.right)/2, c.size.Height-4, w, c.X.Title)
 }
 
 // whole reports whether all x are whole numbers.

@@ -6,11 +6,13 @@
 // sheet, light and dark. [Style] has the rules of all that is drawn; it needs the variables page, panel, ink, muted,
 // rule, grid, axis and sans, and those of the curves' colours and of maps. [Meter] and [Balance] are small drawings.
 //
-// [Script] shows values on hover and by the arrow keys, hides and shows arms, makes axes logarithmic, smooths, gives
-// points as CSV, copies commands, and keeps all of it in the address. It changes the drawing that is there. Parts of
-// the drawing are told apart by the attribute data-p: the letter of a part and the number of the curve, guide or mark.
-// A page that replaces its content dispatches the event reprise:replaced on document; the script then starts again with
-// the state of the address.
+// [Script] shows values on hover and by the arrow keys, in all charts of an axis at once, and zooms into a part of that
+// axis. It hides and shows arms, makes axes logarithmic, smooths, shows seeds as a mean or one by one, gives points as
+// CSV, copies commands, and keeps all of it in the address. With the page's [Measures] a reader chooses what x is.
+//
+// It changes the drawing that is there. Parts of the drawing are told apart by the attribute data-p: the letter of a
+// part and the number of the curve, guide or mark. A page that replaces its content dispatches the event
+// reprise:replaced on document; the script then starts again with the state of the address.
 //
 // Text is placed by an estimate of its width, so a page may use any font.
 package figures
@@ -25,9 +27,14 @@ import (
 )
 
 // Script is the script of a page, to be placed at the end of its body.
-//
-//go:embed figures.js
-var Script string
+var Script = axesText + figuresText
+
+var (
+	//go:embed axes.js
+	axesText string
+	//go:embed figures.js
+	figuresText string
+)
 
 // Live is the script of pages that replace their content: functions, to be placed before the page's own script.
 //
@@ -62,45 +69,69 @@ type Figure struct {
 // Axis is an axis of a figure. Ends that are [None] are as far as the values go.
 type Axis struct {
 	Title   string   `json:"title"`
+	Measure int      `json:"measure,omitempty"` // of the page's Measures, from 1; 0: none
 	Low     Number   `json:"low"`
 	High    Number   `json:"high"`
-	Log     bool     `json:"log,omitempty"` // base-10 logarithmic
-	Percent bool     `json:"-"`             // values are shares
-	Names   []string `json:"-"`             // of 0, 1, …, instead of numbers
-	Open    bool     `json:"-"`             // the last name includes all larger values, and is always shown
+	Log     bool     `json:"log,omitempty"`     // base-10 logarithmic
+	Percent bool     `json:"percent,omitempty"` // values are shares
+	Names   []string `json:"-"`                 // of 0, 1, …, instead of numbers
+	Open    bool     `json:"-"`                 // the last name includes all larger values, and is always shown
 }
 
 // Curve is a line with its spread, or points, or bars. Values that are none break the line.
 type Curve struct {
-	Name   string   `json:"name"`
-	Arm    string   `json:"arm"`             // that hides and shows it
-	Colour string   `json:"colour"`          // a variable of the style sheet
-	Thin   bool     `json:"thin,omitempty"`  // one seed, behind the others
-	Apart  bool     `json:"apart,omitempty"` // points that no line connects
-	X      Steps    `json:"x"`
-	Y      []Number `json:"y"`
-	Low    []Number `json:"low,omitempty"`
-	High   []Number `json:"high,omitempty"`
-	Mean   []Number `json:"mean,omitempty"` // since the point before: what is smoothed, instead of y
-	Shape  int      `json:"-"`              // of markers, from 0
-	Dashed bool     `json:"-"`              // computed, not measured
-	Bars   bool     `json:"-"`
-	Filled bool     `json:"-"` // down to the axis
+	Name      string   `json:"name"`
+	Arm       string   `json:"arm"`             // that hides and shows it
+	Colour    string   `json:"colour"`          // a variable of the style sheet
+	Thin      bool     `json:"thin,omitempty"`  // one seed, behind the others
+	Apart     bool     `json:"apart,omitempty"` // points that no line connects
+	X         Steps    `json:"x"`
+	Y         []Number `json:"y"`
+	Low       []Number `json:"low,omitempty"`
+	High      []Number `json:"high,omitempty"`
+	Mean      []Number `json:"mean,omitempty"`   // since the point before: what is smoothed, instead of y
+	Average   []Number `json:"avg,omitempty"`    // over several seeds, where y is their median
+	Deviation []Number `json:"dev,omitempty"`    // the standard deviation over these seeds
+	Run       int      `json:"run,omitempty"`    // of the page's Measures, from 1; 0: none
+	Filled    bool     `json:"filled,omitempty"` // down to the axis
+	Shape     int      `json:"-"`                // of markers, from 0
+	Dashed    bool     `json:"-"`                // computed, not measured
+	Bars      bool     `json:"-"`
 }
 
 // Guide is a named line across a figure: at a value of y, or of x if that is none.
 type Guide struct {
 	Name string `json:"-"`
-	X    Number `json:"-"`
+	X    Number `json:"x"`
 	Y    Number `json:"y"`
 }
 
 // Mark is a named point of a chart, or a framed cell of a map: its column and row.
 type Mark struct {
 	Name string `json:"-"`
-	X    Number `json:"-"`
+	X    Number `json:"x"`
 	Y    Number `json:"y"`
 	Arm  string `json:"arm,omitempty"` // that hides and shows it
+	Run  int    `json:"run,omitempty"` // as a curve's
+}
+
+// Measures is how far each run had come by each of several measures, so that a reader may choose which one is x. Between
+// two entries of a run the script draws a straight line.
+type Measures struct {
+	Names  []string  `json:"names"`  // short, for the choice and the address
+	Titles []string  `json:"titles"` // of an axis
+	Runs   [][]Steps `json:"runs"`   // by run and measure, all measures of a run equally long
+}
+
+// MeasuresID is the id of the script element that holds a page's [Measures].
+const MeasuresID = "measures"
+
+// Data is the measures for the script, as JSON; empty if there are none.
+func (m *Measures) Data() template.JS {
+	if len(m.Runs) == 0 {
+		return ""
+	}
+	return encode(m)
 }
 
 // Cells is the values of a map by row and column, and where its cells lie.
@@ -138,13 +169,18 @@ func (f *Figure) Draw(sizes ...Size) Drawing {
 		d.Legend, d.Beyond = f.Legend(), f.beyond()
 	}
 	if len(d.SVG) > 0 {
-		text, err := json.Marshal(f)
-		if err != nil {
-			panic(fmt.Errorf("figures: encode the points of a figure: %w", err)) // all fields can be encoded
-		}
-		d.Data = template.JS(text) // JSON with <, > and & escaped, which ends no element
+		d.Data = encode(f)
 	}
 	return d
+}
+
+// encode writes what the script reads.
+func encode(of any) template.JS {
+	text, err := json.Marshal(of)
+	if err != nil {
+		panic(fmt.Errorf("figures: encode the points of a figure: %w", err)) // all fields can be encoded
+	}
+	return template.JS(text) // JSON with <, > and & escaped, which ends no element
 }
 
 // Number is written with six significant digits. NaN and infinite ones are null.

@@ -1,9 +1,13 @@
 // What pages that replace their content share.
 
-// inUse reports whether the reader would be disturbed: by text that is marked, or an open list.
+// inUse reports whether the reader would be disturbed: where text or a part of a chart is being marked, a list is open,
+// or a field holds what was not sent.
 function inUse(element) {
   const list = CSS.supports("selector(:open)") ? "select:open" : "select:focus";
-  return document.hidden || String(getSelection()) !== "" || element.querySelector(list) !== null;
+  const typed = [...element.querySelectorAll("input:not([type=checkbox]), textarea")].some((field) =>
+    field.value !== field.defaultValue || field === document.activeElement);
+  return document.hidden || String(getSelection()) !== "" || typed ||
+    element.querySelector(list + ", svg.marking") !== null;
 }
 
 // replaceContent puts a new element in place of an old one. It keeps what the reader has opened, ticked, focused and
@@ -14,8 +18,9 @@ function replaceContent(old, fresh) {
   const at = [...old.querySelectorAll(places)].indexOf(focused);
   const open = Array.from(old.querySelectorAll("details"), (d, i) => d.open && (d.id || i));
   fresh.querySelectorAll("details").forEach((d, i) => { d.open = d.open || open.includes(d.id || i); });
-  const ticked = new Set(Array.from(old.querySelectorAll("input:checked"), (i) => i.value));
-  for (const i of fresh.querySelectorAll("input")) i.checked = ticked.has(i.value);
+  const boxOf = (i) => i.name + "=" + i.value;
+  const ticked = new Set(Array.from(old.querySelectorAll("input:checked"), boxOf));
+  for (const i of fresh.querySelectorAll("input[type=checkbox]")) i.checked = ticked.has(boxOf(i));
   const lefts = Array.from(old.querySelectorAll(".scroll"), (s) => s.scrollLeft);
   old.replaceWith(fresh);
   document.dispatchEvent(new Event("reprise:replaced")); // the figures' script puts its buttons back

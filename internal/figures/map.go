@@ -125,10 +125,10 @@ func (m *heatMap) svg() template.HTML {
 	}
 	for i, name := range m.Cells.Columns {
 		if i%m.every == 0 {
-			text.centred(m.left+m.cell*(float64(i)+0.5), s.Height-mapFoot+textSize*1.1, m.width, name)
+			text.centred(element{}, m.left+m.cell*(float64(i)+0.5), s.Height-mapFoot+textSize*1.1, m.width, name)
 		}
 	}
-	text.centred(m.left+m.cell*float64(len(m.Cells.Columns))/2, s.Height-3, m.width, m.X.Title)
+	text.centred(element{}, m.left+m.cell*float64(len(m.Cells.Columns))/2, s.Height-3, m.width, m.X.Title)
 	for i, mark := range m.Marks {
 		if x, y := int(mark.X), int(mark.Y); min(x, y) >= 0 && x < len(m.Cells.Columns) && y < len(m.Cells.Rows) {
 			text.frame(m.at(x, y), i, m.nth(i))

@@ -28,7 +28,7 @@ func Balance(value, low, high float64, about string) template.HTML {
 	var bounds, needle path
 	for _, bound := range [2][2]float64{{left, low}, {right, high}} {
 		bounds.line('M', point{bound[0], middle - 7}, point{bound[0], middle + 7})
-		c.centred(bound[0], middle+21, smallWidth, words.Amount(bound[1]))
+		c.centred(element{}, bound[0], middle+21, smallWidth, words.Amount(bound[1]))
 	}
 	c.path(element{class: "axis"}, &bounds)
 	at := left

@@ -217,10 +217,10 @@ func (c *canvas) text(e element, anchor string, x, y float64, text string) {
 }
 
 // centred writes muted text about a place, moved and cut so that it stays between 0 and a width.
-func (c *canvas) centred(x, y, most float64, text string) {
+func (c *canvas) centred(e element, x, y, most float64, text string) {
 	text = fitted(text, most)
 	half := width(text) / 2
-	c.text(element{}, "middle", max(half, min(most-half, x)), y, text)
+	c.text(e, "middle", max(half, min(most-half, x)), y, text)
 }
 
 // svg returns the drawing for the page, with a title for screen readers.

@@ -9,8 +9,9 @@
 // The rollouts in the last checkpoint of a run have the page of package browse. A board restores the table when a
 // reader asks for it, and keeps the last two.
 //
-// Links out of the folder are refused when a page is asked for. A board changes nothing, and answers to names of this
-// machine only. It has no tokens: whoever can connect can read. Listen on loopback.
+// Links out of the folder are refused when a page is asked for. A board writes one file, the notes of a folder
+// (results.Notes), and refuses posts that do not come from its own pages. It answers to names of this machine only, and
+// has no tokens: whoever can connect can read, and write notes. Listen on loopback.
 package board
 
 import (
@@ -70,6 +71,7 @@ type Board struct {
 	listing sync.Mutex
 	rows    map[string]row // by folder, as last read
 
+	writing sync.Mutex // held while notes are written
 	drawing sync.Mutex // one page at a time: a machine that trains has other work
 	pages   map[string]drawn
 
@@ -99,6 +101,8 @@ func Open(dir string, tables Tables) (*Board, error) {
 	mux.HandleFunc("GET /{$}", b.list)
 	mux.HandleFunc("GET /at/{folder...}", b.folder)
 	mux.HandleFunc("GET /compare", b.compare)
+	own := http.NewCrossOriginProtection()
+	mux.Handle("POST /notes", own.Handler(http.HandlerFunc(b.saveNotes)))
 	mux.HandleFunc("GET /board.css", asset("text/css", styleText))
 	mux.HandleFunc("GET /board.js", asset("text/javascript", figures.Live+scriptText))
 	if tables.Last != nil {
@@ -113,7 +117,8 @@ func Open(dir string, tables Tables) (*Board, error) {
 // Close closes the folder.
 func (b *Board) Close() error { return b.root.Close() }
 
-// ServeHTTP answers / (the list), /at/FOLDER/, /compare?run=FOLDER&run=FOLDER and /rollouts?run=FOLDER.
+// ServeHTTP answers / (the list), /at/FOLDER/, /compare?run=FOLDER&run=FOLDER and /rollouts?run=FOLDER, and takes notes
+// at /notes.
 func (b *Board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", b.policy)
@@ -241,6 +246,9 @@ func (b *Board) page(at, tag string, dirs []string, draw func(io.Writer) error) 
 		names[i] = b.name(dir)
 	}
 	v := view{Dir: b.dir, Tag: tag, At: strings.Join(names, ", ")}
+	if at != "/compare" {
+		v.Notes = b.form(dirs[0])
+	}
 	if len(dirs) == 1 && !results.IsStudy(b.full(dirs[0])) && !results.IsComparison(b.full(dirs[0])) {
 		v.Rollouts = b.rolloutsAddress(dirs[0])
 	}
@@ -299,18 +307,18 @@ func (b *Board) sources(dir string) ([]string, error) {
 	}
 	ofRun := func(dir string) (files []string) {
 		for _, name := range []string{results.ConfigFile, results.MetricsFile, results.TimingFile, results.EvalFile,
-			results.ProblemsFile, results.SummaryFile} {
+			results.ProblemsFile, results.SummaryFile, results.NotesFile} {
 			files = append(files, path.Join(dir, name))
 		}
 		return files
 	}
 	switch {
 	case results.IsStudy(b.full(dir)):
-		return []string{path.Join(dir, results.StudyFile)}, nil
+		return []string{path.Join(dir, results.StudyFile), path.Join(dir, results.NotesFile)}, nil
 	case !results.IsComparison(b.full(dir)):
 		return ofRun(dir), nil
 	}
-	files := []string{path.Join(dir, results.CompareFile)}
+	files := []string{path.Join(dir, results.CompareFile), path.Join(dir, results.NotesFile)}
 	for _, arm := range []string{results.BaselineArm, results.ReplayArm} {
 		seeds, err := fs.ReadDir(b.root.FS(), path.Join(dir, arm))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -368,14 +376,18 @@ func status(err error) int {
 // view is the input of the templates.
 type view struct {
 	Dir, Tag, At string
-	Rollouts     string // address of the run's
+	Rollouts     string     // address of the run's
+	Notes        *notesView // of the page's folder
 	Style        template.CSS
 	Error        string // instead of a list
 	Rows         []row
+	Any          bool // there are rows, shown or not
 	Counts       string
 	Bound        string // what the list leaves out
 	Most         int    // runs side by side
 	Columns      []column
+	Query        query
+	Choices      []choice // of columns of the configuration
 }
 
 // render renders a page of the board's own.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/internal/browsertest"
+	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // browse opens an address in a browser for some seconds of virtual time, and returns the page as it is then and the
@@ -178,4 +179,44 @@ func (f *framed) WriteHeader(code int) {
 	f.Header().Set("Content-Security-Policy",
 		strings.ReplaceAll(policy, "frame-ancestors 'none'", "frame-ancestors 'self'"))
 	f.ResponseWriter.WriteHeader(code)
+}
+
+// What a reader types is not lost while the list follows its files, and a form leads back to the page with its notes.
+func TestAReaderSearchesAndWritesNotesInABrowser(t *testing.T) {
+	p := browsertest.Open(t)
+	dir := t.TempDir()
+	a := begin(t, dir, "a").train(20, 1).evaluate(20, 0.4)
+	begin(t, dir, "b").train(20, 1).evaluate(20, 0.4)
+	server := httptest.NewServer(open(t, dir))
+	defer server.Close()
+	p.Size(1280, 900)
+	p.Go(server.URL)
+	p.Eval(`document.querySelector("[name=q]").value = "typed"`)
+	a.train(30, 1)
+	p.Eval(`new Promise((done) => { const ask = window.fetch; let n = 0;
+		setTimeout(done, 5000); window.fetch = (...x) => { if (++n > 1) done(); return ask(...x); }; })`)
+	if got := p.Text(`document.querySelector("[name=q]").value`); got != "typed" {
+		t.Errorf("the search that is being typed became %q", got)
+	}
+	p.Eval(`document.querySelector("[name=q]").value = "a"`)
+	p.Eval(`document.querySelector(".search").requestSubmit()`)
+	tests.Until(t, "one run is found", func() bool {
+		return p.Text(`document.readyState === "complete" && document.querySelectorAll("tbody tr").length`) == "1"
+	})
+	p.Go(server.URL + "/at/a/")
+	p.Eval(`{ const f = document.querySelector(".notes"); f.open = true;
+		f.querySelector("[name=tags]").value = "one two"; f.querySelector("textarea").value = "so far\nso good"; }`)
+	p.Eval(`document.querySelector(".notes form").requestSubmit()`)
+	tests.Until(t, "the notes are shown", func() bool {
+		return p.Text(`document.readyState === "complete" && document.querySelector(".notes textarea")?.defaultValue`) ==
+			"so far\nso good"
+	})
+	p.Go(server.URL)
+	if got := p.Text(`[...document.querySelectorAll("a.tag, .remark")].map((e) => e.textContent).join("|")`); got !=
+		"one|two|so far …" {
+		t.Errorf("the list shows %q", got)
+	}
+	for _, e := range p.Errors {
+		t.Errorf("the page says %.400s", e)
+	}
 }

@@ -46,7 +46,7 @@ func TestTheFiguresKeepTheirStateWhileARunTrains(t *testing.T) {
 	if text := p.Text(hidden); strings.Contains(text, "true") || p.Text("location.hash") != "#hide=b" {
 		t.Errorf("after the page was replaced b is shown: %q at %s", text, p.Text("location.hash"))
 	}
-	for n, control := range []string{"#reward .tools button", "button.arm[data-arm=b]"} {
+	for n, control := range []string{"#reward .tools button:not([hidden])", "button.arm[data-arm=b]"} {
 		p.Eval(fmt.Sprintf(`document.querySelector(%q).focus()`, control))
 		grow(40 + n)
 		if p.Eval(fmt.Sprintf(`document.activeElement === document.querySelector(%q)`, control)) != true {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -62,33 +63,33 @@ type row struct {
 	Pass1               results.Number // at the last evaluation
 	Target              results.Number
 	Started, Written    time.Time
+	Said                results.Notes
+	Cells               []string // the values of the chosen settings
 
-	stamp string        // sizes and times of the files it was read from
-	quiet time.Duration // after which a run without an end is stale
+	settings map[string]string
+	stamp    string        // sizes and times of the files it was read from
+	quiet    time.Duration // after which a run without an end is stale
 }
 
-// column is a column of the list that it can be sorted by.
-type column struct {
-	Key, Name, Class string
-	Sorted           bool
-	order            func(a, b row) int
-}
-
-func columns() []column {
-	return []column{
-		{Key: "folder", Name: "Folder", Class: "word", order: func(a, b row) int { return 0 }}, // as they were found
-		{Key: "kind", Name: "Kind", Class: "word more",
-			order: func(a, b row) int { return cmp.Compare(a.Kind, b.Kind) }},
-		{Key: "state", Name: "State", Class: "word", order: byState},
-		{Key: "updates", Name: "Updates", order: func(a, b row) int { return b.Updates - a.Updates }},
-		{Key: "pass", Name: "pass@1",
-			order: func(a, b row) int { return cmp.Compare(b.Pass1.Float(), a.Pass1.Float()) }},
-		{Key: "target", Name: "Target", Class: "more",
-			order: func(a, b row) int { return cmp.Compare(b.Target.Float(), a.Target.Float()) }},
-		{Key: "started", Name: "Started", Class: "more",
-			order: func(a, b row) int { return b.Started.Compare(a.Started) }},
-		{Key: "written", Name: "Last written", order: func(a, b row) int { return b.Written.Compare(a.Written) }},
+// Tags are the tags, each with the address of the list of its rows.
+func (r row) Tags() (list []link) {
+	for _, tag := range r.Said.Tags {
+		list = append(list, link{tag, "?" + url.Values{"q": {"tag:" + tag}}.Encode()})
 	}
+	return list
+}
+
+// Remark is the first line of the note.
+func (r row) Remark() string {
+	const most = 120
+	line, _, more := strings.Cut(r.Said.Note, "\n")
+	if letters := []rune(line); len(letters) > most {
+		line, more = string(letters[:most]), true
+	}
+	if more {
+		line += " …"
+	}
+	return line
 }
 
 // Address is the address of the row's page.
@@ -120,18 +121,21 @@ func clock(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-// list answers with the list of all runs, comparisons and studies.
+// list answers with the list of the runs, comparisons and studies that a query asks for.
 func (b *Board) list(w http.ResponseWriter, r *http.Request) {
 	rows, bound := b.survey(time.Now())
-	v := view{Rows: rows, Bound: bound, Most: report.MostArms, Columns: columns(), Counts: count(rows)}
-	by := slices.IndexFunc(v.Columns, func(c column) bool { return c.Key == cmp.Or(r.FormValue("sort"), "written") })
-	if by < 0 {
-		b.fail(w, http.StatusBadRequest, fmt.Errorf("sort=%s: want the key of a column, such as written",
-			r.FormValue("sort")))
+	q := queryOf(r.URL.Query())
+	v := view{Bound: bound, Most: report.MostArms, Query: q, Any: len(rows) > 0, Choices: q.choices(rows),
+		Counts: count(rows)}
+	v.Rows = slices.DeleteFunc(rows, func(r row) bool { return !q.matches(&r) })
+	if q.Text != "" {
+		v.Counts += fmt.Sprintf("; %s found", words.Thousands(len(v.Rows)))
+	}
+	var err error
+	if v.Columns, err = q.sort(v.Rows); err != nil {
+		b.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	v.Columns[by].Sorted = true
-	slices.SortStableFunc(v.Rows, v.Columns[by].order)
 	page, err := b.render(v)
 	if err != nil {
 		b.fail(w, http.StatusInternalServerError, err)
@@ -246,11 +250,17 @@ func (s *survey) add(r row, names map[string]fs.DirEntry, read func(*row) error,
 			r.Written = info.ModTime()
 		}
 	}
+	if info, err := s.root.Stat(path.Join(r.Folder, results.NotesFile)); err == nil { // which is no work of the run
+		r.stamp += fmt.Sprintln(results.NotesFile, info.Size(), info.ModTime().UnixNano())
+	}
 	if old, ok := s.Board.rows[r.Folder]; ok && old.stamp == r.stamp && old.Kind == r.Kind && r.Note == "" {
 		r = old
 	} else if r.Note == "" {
-		if err := read(&r); err != nil {
+		said, _, err := s.notes(r.Folder)
+		if err = errors.Join(err, read(&r)); err != nil {
 			r.Note = err.Error()
+		} else {
+			r.Said = *said
 		}
 	}
 	if r.Note == "" { // a fault may be gone without a change of the files
@@ -304,6 +314,11 @@ func (s *survey) readStudy(r *row) error {
 
 // readComparison tells whether a comparison has ended; the rest is in its runs.
 func (s *survey) readComparison(r *row) error {
+	config, err := s.config(r.Folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r.settings = results.Settings(config)
 	if _, err := s.root.Stat(path.Join(r.Folder, results.CompareFile)); err == nil {
 		r.State = finished
 	}
@@ -312,11 +327,12 @@ func (s *survey) readComparison(r *row) error {
 
 // readRun reads what the list shows of a run: the ends of its logs.
 func (s *survey) readRun(r *row) error {
-	config, err := s.root.ReadFile(path.Join(r.Folder, results.ConfigFile))
+	config, err := s.config(r.Folder)
 	if err != nil {
 		return err
 	}
-	if _, target, err := results.SeedAndTarget(string(config)); err != nil {
+	r.settings = results.Settings(config)
+	if _, target, err := results.SeedAndTarget(config); err != nil {
 		return err
 	} else if target > 0 {
 		r.Target = results.Num(target)
@@ -345,6 +361,23 @@ func (s *survey) readRun(r *row) error {
 		r.State = finished
 	}
 	return nil
+}
+
+// maxConfig is the most bytes of a config.yaml that a list keeps the settings of.
+const maxConfig = 256 << 10
+
+// config reads the configuration of a folder.
+func (s *survey) config(dir string) (string, error) {
+	file := path.Join(dir, results.ConfigFile)
+	info, err := s.root.Stat(file)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxConfig {
+		return "", fmt.Errorf("%s: want a regular file of at most %d KB", file, maxConfig>>10)
+	}
+	text, err := s.root.ReadFile(file)
+	return string(text), err
 }
 
 // last decodes the last whole line of a log, if there is one.

@@ -40,6 +40,7 @@ type accuracy struct {
 	target  results.Number  // none: no line
 	players []results.Guide // what others come to
 	values  bool            // the marks have their values
+	fixed   bool            // readers do not choose another x: the page has the same figure against it
 }
 
 // maxBandedArms is the most arms with quartile bands and values at their marks. More would hide one another.
@@ -57,19 +58,26 @@ func (a accuracy) figure(arms []*arm) results.Figure {
 		f.Guides = append(f.Guides, results.Guide{Name: "target " + number(a.target), Y: a.target})
 	}
 	far := 0.0
+	way := func(number int) int {
+		if a.fixed {
+			return 0
+		}
+		return number
+	}
 	for _, side := range arms {
 		evals, few := side.evals(), len(arms) <= maxBandedArms
 		for _, run := range side.runs {
 			if n := len(run.Updates); n > 0 { // the axis goes as far as the run, evaluated there or not
 				far = max(far, a.against.of(run.Updates[n-1].At()))
 			}
-			seed := results.Curve{Name: side.label, Colour: side.colour, Thin: true}
+			seed := results.Curve{Name: side.label, Colour: side.colour, Thin: true, Run: way(side.ways[run])}
 			var last results.MarkedAt
 			for _, e := range run.Evals {
 				at := results.Point{X: a.against.of(e.At()), Y: a.measure(e)}
 				seed.At = append(seed.At, at)
 				if at.Y.Known() {
-					last = results.MarkedAt{Name: notEnded, X: at.X, Y: at.Y.Float(), Arm: side.label}
+					last = results.MarkedAt{Name: notEnded, X: at.X, Y: at.Y.Float(), Arm: side.label,
+						Run: way(side.ways[run])}
 					far = max(far, at.X)
 				}
 			}
@@ -80,17 +88,22 @@ func (a accuracy) figure(arms []*arm) results.Figure {
 				f.Marks = append(f.Marks, last)
 			}
 		}
-		median := results.Curve{Name: side.name(), Colour: side.colour}
-		for _, p := range medianOf(evals, a.measure) {
+		median := results.Curve{Name: side.name(), Colour: side.colour, Run: way(side.middle)}
+		curve := medianOf(evals, a.measure)
+		for _, p := range curve {
 			at := results.Point{X: a.against.of(p.At), Y: results.Num(p.Pass1)}
 			if len(evals) > 1 && few {
 				at.Low, at.High = results.Num(p.Q1), results.Num(p.Q3)
 			}
 			median.At = append(median.At, at)
 		}
+		overSeeds(&median, len(evals), func(run, k int) float64 {
+			i := slices.IndexFunc(evals[run], func(e results.Eval) bool { return e.Grid == curve[k].Grid })
+			return a.measure(evals[run][i]).Float()
+		})
 		f.Curves = append(f.Curves, median)
 		if r := results.MedianReach(evals, a.target.Float()); a.target.Known() && r.Reached {
-			m := results.MarkedAt{X: a.against.of(r.At()), Y: a.target.Float(), Arm: side.label}
+			m := results.MarkedAt{X: a.against.of(r.At()), Y: a.target.Float(), Arm: side.label, Run: way(side.middle)}
 			if a.values && few {
 				m.Name = words.Amount(m.X)
 			}
@@ -151,8 +164,9 @@ func accuracySection(arms []*arm, target results.Number) section {
 		return s
 	}
 	s.Legend = chart.Legend()
-	small := []results.Figure{pass(byUpdates(), "Accuracy against updates").figure(arms),
-		pass(byClock(), "Accuracy against clock time").figure(arms)}
+	updates, clock := pass(byUpdates(), "Accuracy against updates"), pass(byClock(), "Accuracy against clock time")
+	updates.fixed, clock.fixed = true, true
+	small := []results.Figure{updates.figure(arms), clock.figure(arms)}
 	if rewarded(arms) {
 		small = append(small, accuracy{
 			title: "Reward against compute", yTitle: "held-out mean reward, " + answers(arms), measure: heldOutReward,

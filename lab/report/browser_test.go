@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/internal/browsertest"
+	"github.com/reprise-rl/reprise/lab/results"
 )
 
 var (
@@ -143,7 +144,7 @@ func TestArmsLogAndSmoothingAreInTheAddress(t *testing.T) {
 		"#kl-b svg text[text-anchor=end]")].map((e) => [e.textContent, Number(e.getAttribute("y"))]));
 		const perLog = (from, to) => (at[from] - at[to]) / Math.log(to / from);
 		return Math.abs(perLog("0.002", "0.005") / perLog("0.005", "0.01") - 1) < 0.02; })()`, "true")
-	p.Eval(`{ const s = document.querySelector(".smoothing select");
+	p.Eval(`{ const s = document.querySelector(".choices select[name=smooth]");
 		s.value = "10"; s.dispatchEvent(new Event("change")); }`)
 	both := p.Text(drawn)
 	same(t, p, "the address with smoothing", `location.hash`, "#log=kl-b&smooth=10")
@@ -202,7 +203,7 @@ func TestPagesAreCompleteInPrintAndWithoutScripts(t *testing.T) {
 	p, address := opened(t)
 	lines := `[...document.querySelectorAll("figure [data-p]")].filter((e) =>
 		getComputedStyle(e).display === "none").length`
-	controls := `[...document.querySelectorAll(".tools, .smoothing, .copy")].filter((e) =>
+	controls := `[...document.querySelectorAll(".tools, .choices, .copy")].filter((e) =>
 		getComputedStyle(e).display !== "none").length`
 	p.Eval(`document.querySelector("button.arm[data-arm=replay]").click()`)
 	p.Move(entropy+" svg", 0.5, 0.5)
@@ -294,4 +295,187 @@ func TestPictureOfAPage(t *testing.T) {
 	p.Eval(`{ const row = document.querySelector(".grid"); document.body.replaceChildren(row);
 		document.body.style.padding = row.style.margin = "10px"; }`)
 	p.Shot(*picture)
+}
+
+// drag draws the mouse over shares of the width of an element.
+func drag(p *browsertest.Page, selector string, from, to float64) {
+	p.Move(selector, from, 0.5)
+	p.Press(selector, from, 0.5)
+	p.Move(selector, (from+to)/2, 0.5)
+	p.Move(selector, to, 0.5)
+	p.Release(selector, to, 0.5)
+}
+
+// xLabels lists the numbers that are shown below a chart, the smallest first.
+func xLabels(id string) string {
+	return fmt.Sprintf(`(() => { const svg = document.querySelector("#%s svg"), d = JSON.parse(
+		document.querySelector("#%[1]s script").textContent), bottom = d.areas[0][3];
+		return [...svg.querySelectorAll("text")].filter((e) => getComputedStyle(e).display !== "none" &&
+			e.dataset.p !== "t0" && Number(e.getAttribute("y")) > bottom + 6).map((e) => e.textContent).join(); })()`, id)
+}
+
+func TestADragZoomsAllChartsOfAnAxis(t *testing.T) {
+	p, address := opened(t)
+	whole, kl := p.Text(xLabels("entropy")), p.Text(drawn)
+	drag(p, entropy+" svg", 0.5, 0.8)
+	if hash := p.Text("location.hash"); !strings.HasPrefix(hash, "#zoom=") || !strings.HasSuffix(hash, "updates") {
+		t.Fatalf("the address after the drag is %q", hash)
+	}
+	zoomed := p.Text(xLabels("entropy"))
+	if zoomed == whole || zoomed != p.Text(xLabels("reward")) || strings.HasPrefix(zoomed, "0,") {
+		t.Errorf("the labels are %q after %q, and %q on the next chart", zoomed, whole, p.Text(xLabels("reward")))
+	}
+	if p.Text(drawn) == kl {
+		t.Error("the line of another chart of this axis has not moved")
+	}
+	// What is drawn within the chart is the data between the ends of the axis, over the axis' whole height.
+	same(t, p, "whether the lines fill the chart", `(() => {
+		const f = document.querySelector("#entropy"), d = JSON.parse(f.querySelector("script").textContent);
+		const [left, top, right, bottom] = d.areas[0], ys = [...f.querySelectorAll("[data-p^=l]")].flatMap((e) =>
+			e.getAttribute("d").split(/[ML]/).slice(1).map((s) => s.split(",").map(Number))
+				.filter(([x]) => x >= left && x <= right).map(([, y]) => y));
+		const high = Math.min(...ys), low = Math.max(...ys);
+		return ys.length > 10 && high >= top && low <= bottom && low - high > 0.8 * (bottom - top); })()`, "true")
+	p.Move(entropy+" svg", 0.5, 0.5)
+	same(t, p, "whether the value that is read lies in the zoom", `(() => {
+		const [low, high] = location.hash.slice(6).split(/,|%2C/).map(Number);
+		const x = Number(document.querySelector(".tip p").textContent.match(/[\d,]+$/)[0].replaceAll(",", ""));
+		return x >= low && x <= high; })()`, "true")
+
+	hash := p.Text("location.hash")
+	p.Go("about:blank")
+	p.Go(address + hash)
+	same(t, p, "the labels from the address", xLabels("entropy"), zoomed)
+	p.DoubleClick(entropy+" svg", 0.4, 0.5)
+	same(t, p, "the address after a double click", "location.href", address)
+	same(t, p, "the line after a double click", drawn, kl)
+	noErrors(t, p)
+}
+
+func TestKeysZoom(t *testing.T) {
+	p, address := opened(t)
+	ends := func() (low, high float64) {
+		t.Helper()
+		text := strings.ReplaceAll(p.Text("location.hash"), "%2C", ",")
+		if _, err := fmt.Sscanf(text, "#zoom=%g,%g,updates", &low, &high); err != nil {
+			t.Fatalf("the address is %q: %v", text, err)
+		}
+		return low, high
+	}
+	p.Eval(`document.querySelector("#entropy svg").focus()`)
+	p.Key("+")
+	low, high := ends()
+	if middle := (low + high) / 2; middle < 230 || middle > 242 || high-low < 225 || high-low > 245 {
+		t.Errorf("plus shows %g to %g of 1 to 471: want half of it, in the middle", low, high)
+	}
+	p.Key("+")
+	if l, h := ends(); h-l > (high-low)*0.51 {
+		t.Errorf("another plus shows %g to %g after %g to %g", l, h, low, high)
+	}
+	p.Eval(`document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", shiftKey: true }))`)
+	if l, _ := ends(); l <= low+(high-low)/4 {
+		t.Errorf("Shift and an arrow do not move: the axis begins at %g", l)
+	}
+	p.Key("-")
+	p.Key("-")
+	same(t, p, "the address after as many minuses", "location.href", address)
+	p.Key("+")
+	p.Key("0")
+	same(t, p, "the address after 0", "location.href", address)
+	noErrors(t, p)
+}
+
+func TestAllChartsOfAnAxisAreReadTogether(t *testing.T) {
+	p, _ := opened(t)
+	p.Move(entropy+" svg", 0.5, 0.5)
+	same(t, p, "whether each chart in view shows its values", `(() => {
+		const seen = [...document.querySelectorAll("#training figure")].filter((f) => { const s = f.querySelector("svg"),
+			b = s && s.getBoundingClientRect(); return s && b.width && b.bottom > 0 && b.top < innerHeight; });
+		return seen.length > 3 && seen.every((f) => f.querySelectorAll(".hair").length === 1 && f.querySelector(".dot") &&
+			f.querySelector(".tip, .also")); })()`, "true")
+	same(t, p, "the full lists of values", `document.querySelectorAll(".tip").length`, "1")
+	same(t, p, "lines on charts of another axis", `document.querySelectorAll("#accuracy .hair").length`, "0")
+	p.Move("h1", 0.5, 0.5)
+	same(t, p, "what is left of it", `document.querySelectorAll(".hair, .also, .dot").length`, "0")
+}
+
+func TestTheAxisOfXIsChosen(t *testing.T) {
+	p, address := opened(t)
+	choose := func(key, value string) {
+		t.Helper()
+		p.Eval(fmt.Sprintf(`{ const s = document.querySelector(".choices select[name=%s]");
+			s.value = %q; s.dispatchEvent(new Event("change")); }`, key, value))
+	}
+	title := `document.querySelector("#entropy [data-p=t0]").textContent`
+	before := p.Text(drawn)
+	choose("by", "compute")
+	same(t, p, "the address", "location.hash", "#by=compute")
+	same(t, p, "the title of the axis", title, "compute: rollouts through one trainer")
+	p.Eval(`document.querySelector("#entropy svg").focus()`)
+	p.Key("End")
+	c := madeComparison(t, 2, 300)
+	far := 0.0
+	for _, r := range append(c.Baseline, c.Replay...) {
+		far = max(far, r.Updates[len(r.Updates)-1].Compute)
+	}
+	var shown float64
+	text := p.Text(`document.querySelector(".tip p").textContent.match(/[\d,.]+$/)[0].replaceAll(",", "")`)
+	if _, err := fmt.Sscan(text, &shown); err != nil || shown < far*0.999 || shown > far*1.001 {
+		t.Errorf("the last value is at %q of compute, want %g", text, far)
+	}
+	// Both arms end at the same compute after different numbers of updates.
+	same(t, p, "whether both arms' lines end at the right", `(() => { const right = JSON.parse(
+		document.querySelector("#kl-b script").textContent).areas[0][2];
+		return ["l2", "l5"].every((l) => right - Number(document.querySelector("#kl-b [data-p=" + l + "]")
+			.getAttribute("d").split(/[ML]/).at(-1).split(",")[0]) < 12); })()`, "true")
+	choose("by", "updates")
+	same(t, p, "the title of accuracy by updates", `document.querySelector(
+		"#accuracy-against-compute .wide [data-p=t0]").textContent`, "updates")
+	choose("by", "")
+	same(t, p, "the address in the end", "location.href", address)
+	same(t, p, "the line in the end", drawn, before)
+	noErrors(t, p)
+}
+
+func TestSeedsAreShownAsTheirMeanOrOneByOne(t *testing.T) {
+	p, _ := opened(t)
+	choose := func(value string) {
+		t.Helper()
+		p.Eval(fmt.Sprintf(`{ const s = document.querySelector(".choices select[name=seeds]");
+			s.value = %q; s.dispatchEvent(new Event("change")); }`, value))
+	}
+	shown := func(selector string) string {
+		return p.Text(fmt.Sprintf(`[...document.querySelectorAll("#accuracy-against-updates %s")].filter((e) =>
+			getComputedStyle(e).display !== "none" && e.getAttribute("d")).length`, selector))
+	}
+	if thin, bands := shown(".line.thin"), shown(".band"); thin != "4" || bands != "2" {
+		t.Errorf("%s thin lines and %s bands are drawn, want 4 and 2", thin, bands)
+	}
+	choose("mean")
+	if thin, bands := shown(".line.thin"), shown(".band"); thin != "0" || bands != "2" {
+		t.Errorf("means: %s thin lines and %s bands, want 0 and 2", thin, bands)
+	}
+	c := madeComparison(t, 2, 300)
+	a, b := c.Replay[0].Evals, c.Replay[1].Evals
+	last := min(len(a), len(b)) - 1
+	mean, deviation := results.MeanAndDeviation([]float64{a[last].Pass1, b[last].Pass1})
+	p.Eval(`document.querySelector("#accuracy-against-updates svg").focus()`)
+	p.Key("End")
+	want := fmt.Sprintf("%.3f|%.3f–%.3f", mean, mean-deviation, mean+deviation)
+	got := p.Text(`(() => { const r = [...document.querySelectorAll(".tip tr")].find((r) =>
+		r.cells[0].textContent.startsWith("replay")); const t = (v) => Number(v).toFixed(3);
+		return t(r.cells[1].textContent) + "|" + r.cells[2].textContent.split(/[–,]/).slice(0, 2).map(t).join("–"); })()`)
+	if got != want {
+		t.Errorf("the last mean of replay with its band is %q, want %q", got, want)
+	}
+	choose("runs")
+	if thin, bands, lines := shown(".line.thin"), shown(".band"), shown(".line"); thin != "0" || bands != "0" ||
+		lines != "4" {
+		t.Errorf("single runs: %s thin of %s lines and %s bands, want none of 4, and none", thin, lines, bands)
+	}
+	p.Key("End")
+	if text := p.Text(tip); !strings.Contains(text, "replay, run 1|") || !strings.Contains(text, "baseline, run 2|") {
+		t.Errorf("single runs are read as %q", text)
+	}
+	noErrors(t, p)
 }

@@ -121,6 +121,7 @@ func share(ranges []*figures.Axis) {
 // describe returns the description of a figure for the page.
 func describe(f *results.Figure) *figures.Figure {
 	d := &figures.Figure{Title: f.Title, X: axisOf(f.X), Y: axisOf(f.Y), Noisy: noisy(f.Curves), Seeds: f.Thin}
+	d.X.Measure = measureOf(f.X.Title)
 	for i, arm := range armsOf(f.Curves) {
 		d.Curves = append(d.Curves, curveOf(f.Curves[i], arm))
 	}
@@ -129,7 +130,7 @@ func describe(f *results.Figure) *figures.Figure {
 	}
 	for _, m := range f.Marks {
 		d.Marks = append(d.Marks,
-			figures.Mark{Name: m.Name, X: figures.Number(m.X), Y: figures.Number(m.Y), Arm: m.Arm})
+			figures.Mark{Name: m.Name, X: figures.Number(m.X), Y: figures.Number(m.Y), Arm: m.Arm, Run: m.Run})
 	}
 	if m := f.Map; m != nil {
 		d.Cells = &figures.Cells{Columns: m.Columns, Rows: m.Rows, Digits: m.Digits, Unit: m.Unit, Less: m.Less}
@@ -159,7 +160,8 @@ func plains(list []results.Number) []figures.Number {
 func curveOf(c results.Curve, arm string) figures.Curve {
 	const long, alike = 500, figures.Colours / 2
 	out := figures.Curve{Name: oneLine(c.Name), Arm: arm, Colour: figures.Arms()[c.Colour%figures.Colours],
-		Shape: c.Colour / alike, Thin: c.Thin, Apart: c.Points, Dashed: c.Dashed, Mean: plains(c.Mean)}
+		Shape: c.Colour / alike, Thin: c.Thin, Apart: c.Points, Dashed: c.Dashed, Mean: plains(c.Mean),
+		Average: plains(c.Average), Deviation: plains(c.Deviation), Run: c.Run}
 	spread := slices.ContainsFunc(c.At, func(p results.Point) bool {
 		return p.Low.Known() && p.High.Known() && p.Low != p.High
 	})
@@ -167,7 +169,7 @@ func curveOf(c results.Curve, arm string) figures.Curve {
 	switch {
 	case c.Points: // the script looks for the nearest
 		slices.SortStableFunc(at, func(a, b results.Point) int { return cmp.Compare(a.X, b.X) })
-	case !spread && c.Mean == nil:
+	case !spread && c.Mean == nil && c.Average == nil:
 		at = thin(at, long)
 	}
 	for _, p := range at {

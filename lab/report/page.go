@@ -26,6 +26,7 @@ type page struct {
 	Kind, Title string
 	About       []string // in the line under the title
 	Caution     string   // what keeps the page from being evidence
+	Sides       *section // what each arm had; nil: there is one arm
 	Headline    *headline
 	Warnings    []string // what keeps the arms from being compared as they stand
 	Tally       string   // of the verdicts
@@ -33,6 +34,7 @@ type page struct {
 	Checks      []findingCard // which no learning decides
 	Lead        []string
 	Sections    []section
+	Measures    template.JS // for the script: what x may be; empty: nothing else
 	Build       string
 	Numbers     string // where the figures' numbers stand
 }

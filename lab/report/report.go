@@ -99,6 +99,7 @@ func renderComparison(w io.Writer, c *results.Comparison) error {
 	arms := []*arm{{label: "baseline", runs: c.Baseline}, {label: "replay", colour: 1, runs: c.Replay}}
 	p := newPage(arms, target, tables...)
 	p.Kind, p.Title, p.Headline = "Comparison", title, comparisonHeadline(c)
+	p.compareSides(arms, true)
 	return p.write(w)
 }
 
@@ -116,6 +117,7 @@ func Arms(w io.Writer, title string, arms []results.NamedRuns) error {
 	p := newPage(sides, table.Target, armsSection(table))
 	p.Kind, p.Title, p.Headline = "Arms", cmp.Or(title, "Arms side by side"), armsHeadline(table)
 	p.Warnings = table.Warnings
+	p.compareSides(sides, false)
 	return p.write(w)
 }
 

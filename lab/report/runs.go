@@ -16,6 +16,10 @@ type arm struct {
 	label  string // for the reader
 	colour int
 	runs   []*results.Run
+
+	// numbers of the page's ways, set by measured: of the runs, and of their median
+	ways   map[*results.Run]int
+	middle int
 }
 
 // name is the arm's name where its median is drawn.
@@ -90,7 +94,7 @@ func (a *arm) priorities() []*results.Priority {
 
 // replayingPrompts returns the arm with only its finished runs that replayed prompts.
 func (a *arm) replayingPrompts() *arm {
-	kept := &arm{label: a.label, colour: a.colour}
+	kept := &arm{label: a.label, colour: a.colour, ways: a.ways, middle: a.middle}
 	for _, r := range a.runs {
 		if r.Summary != nil && r.Summary.PromptReplay != nil {
 			kept.runs = append(kept.runs, r)
@@ -121,7 +125,7 @@ func severalSeeds(arms []*arm) bool {
 
 // newPage draws everything that the arms' runs recorded, with the given tables after the accuracy.
 func newPage(arms []*arm, target results.Number, tables ...section) *page {
-	p := &page{}
+	p := &page{Measures: measured(arms).Data()}
 	for _, side := range arms {
 		if s := side.summaries(); len(s) > 0 {
 			p.About, p.Build = about(s[0], arms), buildText(s[0].Build)
@@ -149,8 +153,12 @@ func newPage(arms []*arm, target results.Number, tables ...section) *page {
 
 // about is the line under the title.
 func about(s *results.Summary, arms []*arm) []string {
-	line := []string{"task " + s.Task, words.Whole(float64(s.Parameters)) + " parameters",
-		"batch of " + words.Whole(float64(s.BatchSize))}
+	line := []string{"task " + s.Task, words.Whole(float64(s.Parameters)) + " parameters"}
+	if !slices.ContainsFunc(arms, func(a *arm) bool {
+		return slices.ContainsFunc(a.summaries(), func(o *results.Summary) bool { return o.BatchSize != s.BatchSize })
+	}) {
+		line = append(line, "batch of "+words.Whole(float64(s.BatchSize)))
+	}
 	runs := len(arms[0].runs)
 	switch {
 	case slices.ContainsFunc(arms, func(a *arm) bool { return len(a.runs) != runs }):

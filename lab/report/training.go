@@ -159,20 +159,26 @@ func (m metric) figure(arms []*arm) (f results.Figure, ok bool) {
 			last = max(last, points[len(points)-1].X)
 			all = append(all, valuesOf(points)...)
 			f.Curves = append(f.Curves,
-				results.Curve{Name: side.label, Colour: side.colour, Thin: true, At: thin(points, limit)})
+				results.Curve{Name: side.label, Colour: side.colour, Thin: true, At: thin(points, limit), Run: side.ways[run]})
 		}
 		if len(traces) > 0 {
 			middle := medianSeries(traces)
 			points := smooth(middle, smoothing(len(middle)), max(1, len(middle)*len(arms)/thickBudget))
-			f.Curves = append(f.Curves, results.Curve{Name: side.label, Colour: side.colour, At: points,
-				Mean: means(middle, points)})
+			thick := results.Curve{Name: side.label, Colour: side.colour, At: points, Mean: means(middle, points),
+				Run: side.middle}
+			parts := make([][]results.Number, len(traces))
+			for i, trace := range traces {
+				parts[i] = means(trace, points)
+			}
+			overSeeds(&thick, len(traces), func(run, k int) float64 { return parts[run][k].Float() })
+			f.Curves = append(f.Curves, thick)
 		}
 	}
 	if len(all) == 0 {
 		return f, false
 	}
 	f.Title = m.title
-	f.X = results.Axis{Title: "updates", Low: results.Num(0), High: results.Num(last)}
+	f.X = results.Axis{Title: updatesTitle, Low: results.Num(0), High: results.Num(last)}
 	f.Y.Title = m.unit
 	f.Y.Low, f.Y.High, f.Note = window(all)
 	return f, true

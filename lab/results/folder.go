@@ -3,7 +3,8 @@
 //
 // A run folder:
 //
-//	config.yaml    the resolved configuration, of which this package reads what [SeedAndTarget] returns
+//	config.yaml    the resolved configuration, read by [Settings]
+//	notes.json     [Notes]: tags and a note of whoever looks at the run, if there are any
 //	metrics.jsonl  one [Update] per optimizer update; virtual time only, so that the same build,
 //	               configuration and seed write the same bytes
 //	timing.jsonl   one [Timing] per update: wall time, kept apart because it is never the same twice
@@ -285,38 +286,6 @@ func ReadBegunRun(dir string) (*Run, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return r, nil
-}
-
-// SeedAndTarget returns seed and evaluate.target of the text of a config.yaml, and 0 for a key that it lacks. It reads
-// YAML as runs write it: a key a line, sections at column 0, and below them keys at one indentation.
-func SeedAndTarget(config string) (seed uint64, target float64, err error) {
-	section, indent := "", 0 // of the section's keys, once the first is read
-	for line := range strings.Lines(config) {
-		text := strings.TrimSpace(line)
-		if text == "" || strings.HasPrefix(text, "#") {
-			continue
-		}
-		key, value, _ := strings.Cut(text, ":")
-		value = strings.TrimSpace(value)
-		depth := len(line) - len(strings.TrimLeft(line, " "))
-		if depth == 0 {
-			section, indent = key, 0
-		} else if indent == 0 {
-			indent = depth
-		}
-		switch {
-		case depth == 0 && key == "seed":
-			if seed, err = strconv.ParseUint(value, 10, 64); err != nil {
-				return 0, 0, fmt.Errorf("%s: seed: %q: want a whole number, 0 or more", ConfigFile, value)
-			}
-		case depth == indent && section == "evaluate" && key == "target":
-			if target, err = strconv.ParseFloat(value, 64); err != nil || !(target >= 0 && target <= 1) {
-				return 0, 0, fmt.Errorf("%s: evaluate.target: %q: want an accuracy in (0, 1], or 0 for none",
-					ConfigFile, value)
-			}
-		}
-	}
-	return seed, target, nil
 }
 
 // WriteConfig writes config.yaml.

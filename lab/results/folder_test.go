@@ -43,7 +43,7 @@ func TestTheSeedAndTheTargetAreReadFromTheirOwnSections(t *testing.T) {
 		"evaluate:\n  target: .nan\n":    `config.yaml: evaluate.target: ".nan": want`,
 		"evaluate:\n  target: -0.5 \n":   `config.yaml: evaluate.target: "-0.5": want`,
 		"evaluate:\n  target: [0.5]\n":   `config.yaml: evaluate.target: "[0.5]": want`,
-		"evaluate:\n  target: \n    1\n": `config.yaml: evaluate.target: "": want`,
+		"evaluate:\n  target: \n    2\n": `config.yaml: evaluate.target: "2": want`,
 	} {
 		if _, _, err := SeedAndTarget(config); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", config, err, want)

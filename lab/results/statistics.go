@@ -30,6 +30,19 @@ func quantileOf(ordered []float64, q float64) float64 {
 	return ordered[i] + part*(ordered[i+1]-ordered[i])
 }
 
+// MeanAndDeviation returns the mean of values and their standard deviation over n-1, which is NaN for fewer than two.
+func MeanAndDeviation(values []float64) (mean, deviation float64) {
+	mean = meanOf(values)
+	squares := 0.0
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	if len(values) < 2 {
+		return mean, math.NaN()
+	}
+	return mean, math.Sqrt(squares / float64(len(values)-1))
+}
+
 // Median is Quantile at 1/2.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }
 

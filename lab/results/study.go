@@ -130,6 +130,10 @@ type Curve struct {
 	At     []Point `json:"at"`
 	// Mean, for each point of a smoothed curve, of what was measured since the point before: what can be smoothed anew.
 	Mean []Number `json:"mean,omitempty"`
+
+	Average   []Number `json:"-"` // at each point, over several seeds, where the curve is their median
+	Deviation []Number `json:"-"` // the standard deviation over these seeds
+	Run       int      `json:"-"` // whose way the page knows, from 1; 0: none
 }
 
 // Point is a point of a curve. Low and High are its spread, if known.
@@ -153,6 +157,7 @@ type MarkedAt struct {
 	X    float64 `json:"x"`             // of a map: the column, from 0
 	Y    float64 `json:"y"`             // of a map: the row, from 0
 	Arm  string  `json:"arm,omitempty"` // the curve that it belongs to, by name; empty: none
+	Run  int     `json:"-"`             // as a curve's
 }
 
 // HeatMap is values by column and row.

@@ -1,12 +1,15 @@
 package run
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/reprise-rl/reprise/lab/policy"
+	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout/option"
 )
@@ -172,5 +175,34 @@ func TestDefaultsOfCorrectionsAreWrittenOut(t *testing.T) {
 	m2po := "learner.correction=[{kind: m2po}]"
 	if free := of(m2po, "pipeline.forward_cost=0"); free == of(m2po) || free == of("pipeline.forward_cost=0") {
 		t.Error("a forward pass that costs nothing is the same as the default, or as none")
+	}
+}
+
+func TestTheSettingsReadFromAFolderAreThoseOfTheConfiguration(t *testing.T) {
+	c := Default()
+	want, err := c.Settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := writeConfig(dir, c); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, results.ConfigFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := results.Settings(string(text))
+	for key, value := range want {
+		list := strings.HasPrefix(value, "[") && value != "[]"
+		if given, ok := got[key]; !ok || !list && !results.SameSetting(given, strings.Trim(value, `"`)) && given != value {
+			t.Errorf("%s is %q, want %s", key, given, value)
+		}
+	}
+	for key := range got {
+		section, _, _ := strings.Cut(key, ".")
+		if _, ok := want[key]; !ok && !slices.Contains(unread(), section) {
+			t.Errorf("%s is no key of the configuration", key)
+		}
 	}
 }

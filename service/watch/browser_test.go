@@ -98,7 +98,7 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 	}
 	// The body may be replaced between looking for the bar and moving there.
 	tests.Until(t, "the first bar shows its versions and uses", func() bool {
-		p.Move("section.table figure.card[id] svg", 0.1, 0.5)
+		p.Move("#t-math-prioritized-chart-1 svg", 0.1, 0.5)
 		text := p.Text(tip)
 		return strings.Contains(text, "versions: ") && strings.Contains(text, "uses")
 	})
@@ -114,7 +114,7 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 	p.Key("Escape")
 	p.Eval(`document.activeElement.blur()`)
 
-	for _, control := range []string{"section.table .tools button", ".smoothing select"} {
+	for _, control := range []string{"section.table .tools button:not([hidden])", ".choices select[name=smooth]"} {
 		p.Eval(fmt.Sprintf(`document.querySelector(%q).focus()`, control))
 		replaced()
 		p.Eval(`new Promise((done) => setTimeout(done))`)
@@ -123,17 +123,17 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 		}
 	}
 	raw := p.Text(inserted)
-	p.Eval(`{ const s = document.querySelector(".smoothing select"); s.value = "10";
+	p.Eval(`{ const s = document.querySelector(".choices select[name=smooth]"); s.value = "10";
 		s.dispatchEvent(new Event("change")); }`)
 	smooth := p.Text(inserted)
 	replaced()
 	if again := p.Text(inserted); smooth == raw || !strings.HasSuffix(p.Text("location.href"), "#smooth=10") ||
 		strings.Count(again, "L") != strings.Count(smooth, "L") ||
-		p.Text(`document.querySelector(".smoothing select").value`) != "10" {
+		p.Text(`document.querySelector(".choices select[name=smooth]").value`) != "10" {
 		t.Errorf("smoothing is lost: at %s the line is %.80q, then %.80q", p.Text("location.href"), smooth, again)
 	}
 	p.Eval(`{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.blob = b; return make(b); };
-		document.querySelector("section.table figure.card[id] .tools button").click(); }`)
+		document.querySelector("#t-math-prioritized-chart-1 .tools button:not([hidden])").click(); }`)
 	if text := p.Text("window.blob.text()"); !strings.HasPrefix(text, "curve,versions,uses,low,high\n") ||
 		strings.Count(text, "\n") < 3 {
 		t.Errorf("the points are %q", text)
@@ -155,7 +155,7 @@ func TestTheDashboardsFiguresAnswerWhileItUpdates(t *testing.T) {
 		}
 	}
 	p.Media("print", "light")
-	if n := p.Text(`[...document.querySelectorAll(".tools, .smoothing, .tip")].filter((e) =>
+	if n := p.Text(`[...document.querySelectorAll(".tools, .choices, .tip")].filter((e) =>
 		getComputedStyle(e).display !== "none").length`); n != "0" {
 		t.Errorf("%s controls in print", n)
 	}

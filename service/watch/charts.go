@@ -49,12 +49,118 @@ func sparkline(list []rate, now time.Time, window time.Duration, colour, title s
 		}
 	}
 	f := figures.Figure{
-		Title: fmt.Sprintf("rollouts %s per second, the last %s", title, span(window)), Noisy: true,
+		Title: fmt.Sprintf("rollouts %s per second, the last %s", title, words.Span(window)), Noisy: true,
 		X:      figures.Axis{Title: "seconds", Low: figures.Number(-window.Seconds())},
 		Y:      figures.Axis{Title: "rollouts per second", High: figures.Number(cmp.Or(most, 1))},
 		Curves: []figures.Curve{c},
 	}
 	return f.Draw(figures.Size{Class: "spark", Width: 320, Height: 44, Bare: true})
+}
+
+// window is how far back the charts of a table's history go.
+type window struct {
+	Key, Name string
+	span      time.Duration
+}
+
+func windows() []window {
+	return []window{{"5m", "5 min", 5 * time.Minute}, {"1h", "1 h", time.Hour}, {"6h", "6 h", 6 * time.Hour},
+		{"24h", "24 h", daySpan}}
+}
+
+// windowOf returns the window that an address asks for; without one, an hour.
+func windowOf(key string) window {
+	list := windows()
+	for _, w := range list {
+		if w.Key == key {
+			return w
+		}
+	}
+	return list[1]
+}
+
+// flow is a curve of a history: its name, its colour, and its value between two points.
+type flow struct {
+	name, colour string
+	of           func(before, after point) float64
+}
+
+// historyCard draws flows over a window.
+func historyCard(title string, y figures.Axis, points []point, w window, flows ...flow) card {
+	c := card{Title: title, Empty: "Not enough has been recorded yet."}
+	now := points[len(points)-1].at
+	back := min(w.span, max(time.Minute, now.Sub(points[0].at))) // as far as there is something to see
+	unit, name := time.Minute, "minutes"
+	if back > 2*time.Hour {
+		unit, name = time.Hour, "hours"
+	}
+	f := figures.Figure{Title: title + ", the last " + w.Name, Noisy: true, Y: y,
+		X: figures.Axis{Title: name, Low: figures.Number(-float64(back) / float64(unit)), High: 0}}
+	most := 0.0
+	for _, flow := range flows {
+		curve := figures.Curve{Name: flow.name, Arm: flow.name, Colour: flow.colour}
+		for i := 1; i < len(points); i++ {
+			ago, value := now.Sub(points[i].at), flow.of(points[i-1], points[i])
+			if ago <= back && !math.IsNaN(value) {
+				curve.X = append(curve.X, -float64(ago)/float64(unit))
+				curve.Y = append(curve.Y, figures.Number(value))
+				most = max(most, value)
+			}
+		}
+		f.Curves = append(f.Curves, curve)
+	}
+	if math.IsNaN(float64(f.Y.High)) && most == 0 {
+		f.Y.High = 1
+	}
+	if len(points) > 2 {
+		d := f.Draw(figures.Size{Class: "half", Width: 320, Height: 160})
+		if len(d.SVG) > 0 {
+			c.Chart, c.Data, c.Legend = d.SVG[0], d.Data, d.Legend
+		}
+	}
+	return c
+}
+
+// perSecond returns the increase of a counter per second, NaN if it began anew.
+func perSecond(of func(point) uint64) func(before, after point) float64 {
+	return func(before, after point) float64 {
+		took := after.at.Sub(before.at).Seconds()
+		if took <= 0 || of(after) < of(before) {
+			return math.NaN()
+		}
+		return float64(of(after)-of(before)) / took
+	}
+}
+
+// shareOfTime returns by what share of the time a duration grew.
+func shareOfTime(of func(point) time.Duration) func(before, after point) float64 {
+	return func(before, after point) float64 {
+		return min(1, ratio(float64(of(after)-of(before)), float64(after.at.Sub(before.at))))
+	}
+}
+
+// historyCards draw a table's rates, its waits and its size over a window.
+func historyCards(v *service.TableView, p past, w window) []card {
+	points := p.over(w.span)
+	axis := func(title string) figures.Axis { return figures.Axis{Title: title, Low: 0, High: figures.None()} }
+	waits := []flow{
+		{"for a batch", "out", shareOfTime(func(p point) time.Duration { return p.samplesWaited })},
+		{"for room", "in", shareOfTime(func(p point) time.Duration { return p.insertsWaited })},
+	}
+	if v.Gate != nil {
+		starts := shareOfTime(func(p point) time.Duration { return p.startsWaited })
+		waits = append(waits, flow{"at the gate", "since", starts})
+	}
+	share := axis("share of the time")
+	share.High, share.Percent = 1, true
+	return []card{
+		historyCard("Rollouts per second", axis("rollouts/s"), points, w,
+			flow{"inserted", "in", perSecond(func(p point) uint64 { return p.inserted })},
+			flow{"sampled", "out", perSecond(func(p point) uint64 { return p.sampled })}),
+		historyCard("Callers wait", share, points, w, waits...),
+		historyCard("Rollouts in the table", axis("rollouts"), points, w, flow{"rollouts", "size",
+			func(_, after point) float64 { return float64(after.present) }}),
+	}
 }
 
 // maxBars is the most bars of a histogram.

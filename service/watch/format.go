@@ -14,7 +14,7 @@ func ago(now, then time.Time) string {
 	case d < time.Second:
 		return "now"
 	case d < time.Minute || d >= time.Hour:
-		return span(d) + " ago"
+		return words.Span(d) + " ago"
 	default:
 		return fmt.Sprintf("%d min ago", int(d.Minutes()))
 	}
@@ -32,21 +32,7 @@ func seconds(s float64) string {
 	case s < 100:
 		return words.Amount(s) + " s"
 	}
-	return span(time.Duration(s * float64(time.Second)))
-}
-
-// span writes a longer duration in its two largest units.
-func span(d time.Duration) string {
-	d = max(d, 0)
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+	return words.Span(time.Duration(s * float64(time.Second)))
 }
 
 // percent writes a share. It never rounds a share that is not 0 or 1 to one that is.

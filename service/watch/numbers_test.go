@@ -1,12 +1,14 @@
 package watch
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service"
@@ -16,8 +18,8 @@ func TestNumberFormats(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{seconds(0), "0 s"}, {seconds(12e-6), "12 µs"}, {seconds(0.00155), "1.55 ms"}, {seconds(2.5), "2.5 s"},
 		{seconds(130), "2 min 10 s"},
-		{span(59 * time.Second), "59 s"}, {span(61 * time.Second), "1 min 1 s"}, {span(25 * time.Hour), "1 d 1 h"},
-		{span(-time.Second), "0 s"},
+		{words.Span(59 * time.Second), "59 s"}, {words.Span(61 * time.Second), "1 min 1 s"}, {words.Span(25 * time.Hour), "1 d 1 h"},
+		{words.Span(-time.Second), "0 s"},
 		{percent(0), "0%"}, {percent(0.0002), "< 0.1%"}, {percent(0.014), "1.4%"}, {percent(0.5), "50%"},
 		{percent(0.9999), "> 99.9%"}, {percent(1), "100%"}, {percent(math.NaN()), "–"},
 		{signed(1), "+1"}, {signed(-0.5), "−0.5"}, {signed(0), "0"},
@@ -69,23 +71,81 @@ func TestHistoryIsBoundedAndDropsDeletedTables(t *testing.T) {
 	}
 	now := table("a", 0, 12)
 	var got []uint64
-	for _, p := range h.of(time.Unix(12, 0), &now) {
+	for _, p := range h.of(time.Unix(12, 0), &now).points {
 		got = append(got, p.inserted)
 	}
 	if !slices.Equal(got, []uint64{7, 8, 9, 12}) {
 		t.Errorf("remembered %v", got)
 	}
 	other := table("a", 11, 1)
-	if got := h.of(time.Unix(12, 0), &other); len(got) != 1 {
+	if got := h.of(time.Unix(12, 0), &other).points; len(got) != 1 {
 		t.Errorf("a new table of an old name remembers %v", got)
 	}
 	h.record(observe(13, other, table("b", 0, 0)))
-	if got := h.of(time.Unix(14, 0), &other); len(got) != 2 || got[0].inserted != 1 {
+	if got := h.of(time.Unix(14, 0), &other).points; len(got) != 2 || got[0].inserted != 1 {
 		t.Errorf("a new table of an old name is remembered as %v", got)
 	}
 	h.record(observe(20, table("b", 0, 0)))
 	if len(h.tables) != 1 {
 		t.Errorf("%d tables are remembered", len(h.tables))
+	}
+}
+
+// What was counted between two points of a day is what the table counted, whatever was thinned between them.
+func TestADayOfHistoryIsKeptByMinutesInBoundedMemory(t *testing.T) {
+	h := history{limit: 151}
+	counted := uint64(0)
+	random := rollout.Stream(3, "history", 0)
+	at := time.Unix(0, 0)
+	var v service.TableView
+	for ; at.Before(time.Unix(30*3600, 0)); at = at.Add(2 * time.Second) {
+		counted += uint64(random.IntN(20))
+		v = service.TableView{Name: "a", Counters: service.Counters{InsertedRows: counted},
+			SamplesWaiting: int(at.Unix()/3600) % 2}
+		h.record(&service.Observation{At: at, Tables: []service.TableView{v}})
+	}
+	p := h.of(at, &v)
+	if n := len(p.points); n != 152 {
+		t.Errorf("%d points of the last five minutes, want 151 and the present one", n)
+	}
+	if n := len(p.before); n < 1430 || n > 1440 {
+		t.Errorf("%d points of the day before, want one a minute", n)
+	}
+	day := p.over(daySpan)
+	if n := len(day); n < 100 || n > 200 {
+		t.Errorf("a day is drawn by %d points", n)
+	}
+	if first := day[0].at; at.Sub(first) < daySpan-15*time.Minute || at.Sub(first) > daySpan+time.Minute {
+		t.Errorf("the day begins %s ago", at.Sub(first))
+	}
+	sum, waited := 0.0, time.Duration(0)
+	for i := 1; i < len(day); i++ {
+		sum += perSecond(func(p point) uint64 { return p.inserted })(day[i-1], day[i]) * day[i].at.Sub(day[i-1].at).Seconds()
+		waited += day[i].samplesWaited - day[i-1].samplesWaited
+	}
+	if want := float64(counted - day[0].inserted); math.Abs(sum-want) > 1e-6*want {
+		t.Errorf("the rates of the day add up to %g rollouts, want %g", sum, want)
+	}
+	if share := waited.Hours() / 24; share < 0.47 || share > 0.53 {
+		t.Errorf("callers waited for %g of the day, want half of it", share)
+	}
+}
+
+func TestManyTablesShareTheMemoryOfHistories(t *testing.T) {
+	h := history{limit: 151}
+	var tables []service.TableView
+	for i := range 2000 {
+		tables = append(tables, service.TableView{Name: fmt.Sprint(i)})
+	}
+	for s := range 400 {
+		h.record(&service.Observation{At: time.Unix(int64(100*s), 0), Tables: tables})
+	}
+	n := 0
+	for _, s := range h.tables {
+		n += len(s.points) + len(s.before)
+	}
+	if n > maxRecent+maxCoarse || n < 2000*10 {
+		t.Errorf("%d points of 2,000 tables, want at most %d", n, maxRecent+maxCoarse)
 	}
 }
 

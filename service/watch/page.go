@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"html/template"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -87,8 +88,9 @@ func (p *page) write(w http.ResponseWriter, v view, bodyOnly bool) error {
 	return err
 }
 
-// viewOf returns what the page shows a caller. Of many tables it shows one in full: the chosen one, or the first.
-func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen string) view {
+// viewOf returns what the page shows a caller who asks for a table and a span. Of many tables it shows one in full: the
+// chosen one, or the first.
+func (w *Watch) viewOf(ctx context.Context, o *service.Observation, asked url.Values) view {
 	v := view{Health: "serving", Class: "good", At: o.At.Format(time.TimeOnly), Version: w.options.Version}
 	if o.Stopping {
 		v.Health, v.Class = "stopping", "warn"
@@ -98,7 +100,7 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 	}
 	tables := w.readable(ctx, o)
 	v.Facts = []fact{
-		{"up for", span(o.At.Sub(o.Started))},
+		{"up for", words.Span(o.At.Sub(o.Started))},
 		{"tables", words.Thousands(len(tables))},
 		{"connections", words.Thousands(len(o.Connections))},
 		{"memory held for clients", memoryHeld(o)},
@@ -107,17 +109,32 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 		{"calls that panicked", words.Thousands(o.Panics)},
 	}
 	few := len(tables) <= maxInFull
+	back := windowOf(asked.Get("span"))
+	chosen := asked.Get("table")
+	for _, one := range windows() {
+		link := url.Values{"span": {one.Key}}
+		if named(tables, chosen) {
+			link.Set("table", chosen)
+		}
+		v.Windows = append(v.Windows, choice{one.Name, "?" + link.Encode(), one == back})
+	}
 	for i, t := range tables {
-		points := w.history.of(o.At, t)
+		known := w.history.of(o.At, t)
 		if len(tables) > 1 {
-			v.Tables = append(v.Tables, overviewOf(t, points, few))
+			v.Tables = append(v.Tables, overviewOf(t, known.points, few))
 		}
 		if few || t.Name == chosen || (i == 0 && !named(tables, chosen)) {
-			shown := viewOfTable(o.At, t, points)
+			shown := viewOfTable(o.At, t, known, back)
+			shown.Windows = v.Windows
 			if w.options.Rollouts != nil {
 				shown.Rollouts = "rollouts?table=" + template.URLQueryEscaper(t.Name)
 			}
 			v.Shown = append(v.Shown, shown)
+			continue
+		}
+		for _, a := range alertsOf(t, known) {
+			a.Table = t.Name
+			v.Alerts = append(v.Alerts, a)
 		}
 	}
 	v.Hidden = len(tables) - len(v.Shown)
@@ -214,7 +231,7 @@ func (w *Watch) viewOfConnection(
 		return connection{}, false
 	}
 	shown = connection{
-		Caller: c.Caller, Peer: c.Peer, Since: span(now.Sub(c.Since)), In: words.Bytes(float64(c.ReceivedBytes)),
+		Caller: c.Caller, Peer: c.Peer, Since: words.Span(now.Sub(c.Since)), In: words.Bytes(float64(c.ReceivedBytes)),
 		Out:     words.Bytes(float64(c.SentBytes)),
 		Streams: words.Thousands(c.Streams), Tables: strings.Join(tables, ", "),
 	}
@@ -236,6 +253,8 @@ type view struct {
 	Reason      string // why the service is not healthy
 	Facts       []fact
 	Tables      []overview // of all tables, if there are several
+	Alerts      []alert    // of tables that are not shown in full
+	Windows     []choice
 	Shown       []tableView
 	Hidden      int // tables shown in the overview only
 	Connections []connection
@@ -243,6 +262,12 @@ type view struct {
 	Cluster     *clusterView
 	At          string
 	Version     string
+}
+
+// choice is a link to the page with another choice.
+type choice struct {
+	Name, Link string
+	Chosen     bool
 }
 
 // fact is a name with a value.

@@ -25,7 +25,11 @@ type tableView struct {
 	State        state
 	Chips        []string
 	Warning      string // its journal failed
+	Alerts       []alert
 	Tiles        []tile
+	Windows      []choice // how far back the history goes
+	Recorded     string   // for how long, if that is less
+	History      []card
 	Charts       []card
 	Facts        []card
 	Recent       []recent
@@ -57,6 +61,8 @@ type card struct {
 	Empty string // shown instead of a chart and rows
 	ID    string
 	Data  template.JS // for the page's script; empty: none
+	// of a chart with several curves
+	Legend []figures.Key
 }
 
 // row is a line of a card.
@@ -72,9 +78,11 @@ type recent struct {
 	Cut                                     bool
 }
 
-// viewOfTable shows a table in full, with the rates of its recorded points.
-func viewOfTable(now time.Time, v *service.TableView, points []point) tableView {
-	t := tableView{Name: v.Name, Anchor: "t-" + v.Name, State: stateOf(v, points), Chips: chips(v)}
+// viewOfTable shows a table in full, with its past.
+func viewOfTable(now time.Time, v *service.TableView, p past, w window) tableView {
+	points := p.points
+	t := tableView{Name: v.Name, Anchor: "t-" + v.Name, State: stateOf(v, points), Chips: chips(v),
+		Alerts: alertsOf(v, p)}
 	if v.Journal != nil && v.Journal.Err != nil {
 		t.Warning = "The journal failed and accepts nothing: " + v.Journal.Err.Error()
 	}
@@ -83,6 +91,10 @@ func viewOfTable(now time.Time, v *service.TableView, points []point) tableView 
 			"restore that: it writes the journal anew. Damage: " + v.Journal.Stats.Damage[0].String()
 	}
 	t.Tiles = []tile{sizeTile(v), insertTile(now, v, points), sampleTile(now, v, points), reuseTile(v)}
+	t.History = historyCards(v, p, w)
+	if known := p.since(func(point, point) bool { return true }); known < w.span {
+		t.Recorded = "recorded for " + words.Span(known)
+	}
 	s := &v.Stats
 	t.Charts = []card{
 		histogramCard("Staleness at use", "versions", &s.Staleness, "uses", "stale", "No rollout has been used yet."),
@@ -97,6 +109,9 @@ func viewOfTable(now time.Time, v *service.TableView, points []point) tableView 
 	}
 	for i := range t.Charts {
 		t.Charts[i].ID = fmt.Sprintf("%s-chart-%d", t.Anchor, i+1)
+	}
+	for i := range t.History {
+		t.History[i].ID = fmt.Sprintf("%s-history-%d", t.Anchor, i+1)
 	}
 	t.Facts = []card{flowCard(v), latencyCard(v), journalCard(now, v)}
 	if v.Prompts != nil {
@@ -134,11 +149,14 @@ func stateOf(v *service.TableView, points []point) state {
 	case current(points, rateSpan, rows) > 0:
 		return state{"flowing", "neither side waits for long", "good"}
 	case v.InsertsWaiting+v.SamplesWaiting+v.StartsWaiting > 0:
-		return state{"waiting: " + waiting(v), "nothing came or went in the last " + span(rateSpan), "warn"}
+		return state{"waiting: " + waiting(v), "nothing came or went in the last " + words.Span(rateSpan), "warn"}
+	case len(points) > 0 && points[len(points)-1].starved+points[len(points)-1].blocked > 0:
+		return state{"waiting: callers time out", "they ask again; nothing came or went in the last " +
+			words.Span(rateSpan), "warn"}
 	case v.Stats.Inserted == 0:
 		return state{"unused", "nothing was inserted yet", "still"}
 	}
-	return state{"idle", "no inserts and no samples in the last " + span(rateSpan), "still"}
+	return state{"idle", "no inserts and no samples in the last " + words.Span(rateSpan), "still"}
 }
 
 // waiting says how many callers wait for what.
@@ -502,7 +520,7 @@ func journalCard(now time.Time, v *service.TableView) card {
 	}
 	c.Rows = []row{
 		state,
-		{Name: "read through", Value: span(now.Sub(j.Verified)) + " ago"},
+		{Name: "read through", Value: words.Span(now.Sub(j.Verified)) + " ago"},
 		{Name: "on disk", Value: words.Bytes(float64(j.LogBytes))},
 		{Name: "writes", Value: words.Thousands(j.Commits)},
 		{Name: "p50 · p99", Value: medianAndP99(&took)},

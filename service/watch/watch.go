@@ -157,7 +157,7 @@ func (w *Watch) observe() (service.Observation, time.Duration) {
 func (w *Watch) dashboard(bodyOnly bool) http.Handler {
 	return http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 		o, _ := w.observe()
-		if err := w.page.write(answer, w.viewOf(r.Context(), &o, r.URL.Query().Get("table")), bodyOnly); err != nil {
+		if err := w.page.write(answer, w.viewOf(r.Context(), &o, r.URL.Query()), bodyOnly); err != nil {
 			w.options.Logger.Error("write the dashboard", "error", err)
 		}
 	})
