@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -18,11 +19,12 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/transfer"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // rolloutsCommand lists the rollouts of a table.
 type rolloutsCommand struct {
-	Source text   `arg:"" help:"grpc://host:port/table, the folder of a run (its last checkpoint), or a journal that no service has open."`
+	Source text   `arg:"" help:"grpc://host:port/table, several with commas for a table in parts, the folder of a run (its last checkpoint), or a journal that no service has open."`
 	Where  text   `help:"Condition, such as \"reward < 0.5 && age > 10 && uses == 0\"."`
 	Sort   text   `help:"Number by which to sort, the greatest first, such as -mean_logprob. Default: the newest first."`
 	Text   text   `help:"List those whose text or prompt has this, in upper or lower case."`
@@ -55,49 +57,89 @@ func (c *rolloutsCommand) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	return c.Connection.open(ctx, string(c.Source), func(t *client.Table) error { return show(t) },
-		func(t *replay.Table) error { return show(browse.Table{Table: t}) })
+	return c.Connection.open(ctx, string(c.Source), byPlace{
+		served:  func(t *client.Table) error { return show(t) },
+		inParts: func(t *client.PartedTable) error { return show(t) },
+		kept:    func(t *replay.Table) error { return show(browse.Table{Table: t}) },
+	})
 }
 
-// open finds a table, wherever it is: of a service, as a journal's is for the time being, or in a run's last
-// checkpoint.
-func (c connection) open(ctx context.Context, source string, served func(*client.Table) error,
-	kept func(*replay.Table) error) error {
+// byPlace says what to do with a table, by where it is found.
+type byPlace struct {
+	served  func(*client.Table) error       // in a service, as a journal's is for the time being
+	inParts func(*client.PartedTable) error // in several
+	kept    func(*replay.Table) error       // in a run's last checkpoint
+}
+
+// open finds a table, wherever it is.
+func (c connection) open(ctx context.Context, source string, o byPlace) error {
 	if !strings.Contains(source, "://") {
 		_, err := os.Stat(source)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: want grpc://host:port/table, the folder of a run, or a journal", err)
 		case journal.Is(source):
-			return transfer.WithJournal(ctx, source, served)
+			return transfer.WithJournal(ctx, source, o.served)
 		}
 		table, address, err := run.LastTable(source)
 		switch {
 		case err != nil:
 			return err
 		case table != nil:
-			return kept(table)
+			return o.kept(table)
 		}
 		source = address
+	}
+	services, name, err := client.SplitTables(source)
+	if err != nil {
+		return err
+	}
+	if len(services) > 1 {
+		return c.openParts(ctx, services, name, o)
 	}
 	connected, table, err := c.table(ctx, source)
 	if err != nil {
 		return err
 	}
 	defer connected.Close()
-	return served(table)
+	if _, err := table.Info(ctx); errors.Is(err, wire.ErrNotFound) { // a cluster may have it in parts
+		if e := c.openParts(ctx, services, name, o); !errors.Is(e, wire.ErrNotFound) {
+			return e
+		}
+		return err
+	}
+	return o.served(table)
+}
+
+// openParts finds a table in parts.
+func (c connection) openParts(ctx context.Context, services []string, name string, o byPlace) error {
+	connected, err := client.DialAll(ctx, services, client.AllOptions{Options: c.options()})
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	table := connected.Table(name)
+	if _, err := table.Info(ctx); err != nil {
+		return err
+	}
+	return o.inParts(table)
 }
 
 // printPage prints rollouts as a table of at most 80 columns.
 func (c *rolloutsCommand) printPage(page *browse.Page) {
-	fmt.Printf("%8s  %-16s %7s %9s %5s %4s %6s  %s\n", "id", "prompt", "reward", "advantage", "age", "uses", "length", "text")
+	wide := 8 // of ids, which are long in a table in parts
+	for _, r := range page.Rows {
+		wide = max(wide, len(fmt.Sprint(r.ID)))
+	}
+	fmt.Printf("%*s  %-16s %7s %9s %5s %4s %6s  %s\n", wide, "id", "prompt", "reward", "advantage", "age", "uses", "length",
+		"text")
 	for _, r := range page.Rows {
 		length := strconv.Itoa(r.Length)
 		if r.Truncated {
 			length += "+"
 		}
-		row := fmt.Sprintf("%8d  %s %7s %9s %5d %4d %6s  %s", r.ID, cell(r.PromptID, 16, true), short(r.Reward),
-			short(r.Advantage), r.Age, r.Uses, length, cell(r.Text, 16, false))
+		row := fmt.Sprintf("%*d  %s %7s %9s %5d %4d %6s  %s", wide, r.ID, cell(r.PromptID, 16, true), short(r.Reward),
+			short(r.Advantage), r.Age, r.Uses, length, cell(r.Text, max(24-wide, 1), false))
 		fmt.Println(strings.TrimRight(row, " "))
 	}
 	from := ""
@@ -105,6 +147,10 @@ func (c *rolloutsCommand) printPage(page *browse.Page) {
 		from = fmt.Sprintf("%d to %d of ", c.Skip+1, c.Skip+n)
 	}
 	fmt.Printf("%s%s, version %d\n", from, words.Plural(page.Matched, "rollout"), page.Version)
+	if n := len(page.Down); n > 0 {
+		fmt.Printf("without those of %s that did not answer: %s\n", words.Plural(n, "part"),
+			strings.Trim(fmt.Sprint(page.Down), "[]"))
+	}
 }
 
 // short formats a number in at most seven columns, "-" if it is not known.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -56,6 +57,46 @@ func TestRolloutsOfAJournalAreListed(t *testing.T) {
 	text := succeeds(t, "", "rollouts", filepath.Join(data, "tables", "lab.journal"), "--where", "age == 4")
 	if !strings.Contains(text, "3 rollouts, version 4") {
 		t.Errorf("the list is\n%s", text)
+	}
+}
+
+func TestRolloutsOfATableInPartsAreListedTogether(t *testing.T) {
+	t.Parallel()
+	var at []string
+	for range 2 {
+		s := startServe(t, "--http", "off", "--table", "name=lab,capacity=100")
+		s.fill(t, "lab", 2)
+		at = append(at, s.at.GRPC+"/lab")
+	}
+	source := strings.Join(at, ",")
+	text := succeeds(t, "", "rollouts", source, "--limit", "3", "--sort", "reward")
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) != 5 || lines[4] != "1 to 3 of 12 rollouts, version 4" {
+		t.Fatalf("the list is\n%s", text)
+	}
+	var page browse.Page
+	decode(t, succeeds(t, "", "rollouts", source, "--json"), &page)
+	last := page.Rows[len(page.Rows)-1]
+	if len(page.Rows) != 12 || last.ID != 1<<48+1 {
+		t.Errorf("all are %+v", page)
+	}
+	for _, l := range strings.Split(succeeds(t, "", "rollouts", source), "\n") {
+		if utf8.RuneCountInString(l) > 80 {
+			t.Errorf("a line has more than 80 columns: %s", l)
+		}
+	}
+	if shown := succeeds(t, "", "rollouts", source, "--show", fmt.Sprint(last.ID)); !strings.HasPrefix(shown,
+		fmt.Sprintf("rollout %d of group %d", last.ID, last.Group)) {
+		t.Errorf("rollout %d is shown as\n%s", last.ID, shown)
+	}
+	for want, arguments := range map[string][]string{
+		"is in parts: export one after the other": {"export", source, "--out", filepath.Join(t.TempDir(), "x.arrow")},
+		"ask for the first 1000":                  {"rollouts", source, "--skip", "990"},
+		"want parts of one table":                 {"rollouts", at[0] + "," + at[1] + "s"},
+	} {
+		if out := call(t, "", arguments...); out.code != 1 || !strings.Contains(out.stderr, want) {
+			t.Errorf("%v gave %+v, want an error with %q", arguments, out, want)
+		}
 	}
 }
 

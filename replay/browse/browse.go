@@ -44,6 +44,7 @@ type Page struct {
 	Version rollout.Version `json:"version"` // of the table
 	Matched int             `json:"matched"` // rollouts that the query finds
 	Rows    []Row           `json:"rollouts"`
+	Down    []int           `json:"down,omitempty"` // parts of the table that did not answer: theirs are missing
 }
 
 // Row is what a list shows of a rollout.
@@ -64,7 +65,8 @@ type Row struct {
 	Truncated   bool            `json:"truncated"`
 	Probability Number          `json:"probability"` // that its shard's next draw falls on it
 	Text        string          `json:"text"`
-	Cut         bool            `json:"cut,omitempty"` // text or prompt_id has more
+	Cut         bool            `json:"cut,omitempty"`   // text or prompt_id has more
+	Order       *float64        `json:"order,omitempty"` // by which the query orders; nil: by nothing, or not known
 }
 
 // Rollout is all that is known of a rollout.
@@ -178,7 +180,14 @@ func (t Table) Bytes(r *rollout.Rollout) int64 {
 // Rollouts implements [Source].
 func (t Table) Rollouts(ctx context.Context, q replay.Query) (Page, error) {
 	matched, held, err := t.Inspect().Find(ctx, q)
-	return Page{Version: t.Version(), Matched: matched, Rows: t.rows(held, preview)}, err
+	page := Page{Version: t.Version(), Matched: matched, Rows: t.rows(held, preview)}
+	for i := range held {
+		if order := held[i].Order; q.Order != "" && !math.IsNaN(order) { // JSON knows no infinity
+			order = max(-math.MaxFloat64, min(order, math.MaxFloat64))
+			page.Rows[i].Order = &order
+		}
+	}
+	return page, err
 }
 
 // Rollout implements [Source].
@@ -238,10 +247,14 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	slices.SortFunc(mates, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
 	shown.Mates = t.rows(mates, matePreview)
 	if x.PromptID != "" { // nobody knows which rollouts without one are of the same prompt
-		shown.Others, err = t.Rollouts(ctx, replay.Query{Prompt: x.PromptID, Except: h.Group, Order: "version",
-			Limit: mostOthers})
+		shown.Others, err = t.Rollouts(ctx, OtherGroups(&shown))
 	}
 	return shown, err
+}
+
+// OtherGroups returns the query for [Rollout].Others.
+func OtherGroups(r *Rollout) replay.Query {
+	return replay.Query{Prompt: r.PromptID, Except: r.Group, Order: "version", Limit: mostOthers}
 }
 
 func (t Table) rows(held []replay.Held, most int) []Row {
