@@ -9,7 +9,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/service/transfer"
 	"github.com/reprise-rl/reprise/wire/archive"
 )
@@ -48,7 +48,7 @@ func (c *exportCommand) Run(ctx context.Context) error {
 			return fmt.Errorf("%s: table %s is in parts: export one after the other, by the address of its service, in a "+
 				"cluster as %[2]s.0, %[2]s.1 and so on; in Python table.export joins them", c.Source, t.Name())
 		},
-		kept: func(t *replay.Table) error { return export(transfer.Local(t)) },
+		kept: func(t browse.Table) error { return export(transfer.Local(t.Table)) },
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -26,11 +27,12 @@ import (
 type rolloutsCommand struct {
 	Source text   `arg:"" help:"grpc://host:port/table, several with commas for a table in parts, the folder of a run (its last checkpoint), or a journal that no service has open."`
 	Where  text   `help:"Condition, such as \"reward < 0.5 && age > 10 && uses == 0\"."`
-	Sort   text   `help:"Number by which to sort, the greatest first, such as -mean_logprob. Default: the newest first."`
+	Sort   text   `help:"Number by which to sort, the greatest first, such as --sort=-mean_logprob. Default: the newest first."`
 	Text   text   `help:"List those whose text or prompt has this, in upper or lower case."`
 	Limit  int    `default:"20" help:"Rollouts to list, at most 1,000."`
 	Skip   int    `help:"Rollouts to leave out before the first."`
 	Show   uint64 `help:"Show the rollout with this id, with its tokens and log-probs." placeholder:"ID"`
+	Policy dir    `help:"With --show: Hugging Face folder, or a run, whose last checkpoint it is, to score its tokens with, for the ratio to that policy."`
 	JSON   bool   `name:"json" help:"Print as JSON."`
 
 	Connection connection `embed:""`
@@ -38,15 +40,13 @@ type rolloutsCommand struct {
 
 // Run prints the list, or the rollout.
 func (c *rolloutsCommand) Run(ctx context.Context) error {
+	policy, err := c.policy()
+	if err != nil {
+		return err
+	}
 	show := func(from browse.Source) error {
 		if c.Show != 0 {
-			shown, err := from.Rollout(ctx, rollout.ID(c.Show))
-			if err == nil && c.JSON {
-				return printJSON(shown)
-			} else if err == nil {
-				printRollout(&shown)
-			}
-			return err
+			return c.showOne(ctx, from, policy)
 		}
 		page, err := from.Rollouts(ctx, replay.Query{Where: string(c.Where), Order: string(c.Sort), Text: string(c.Text),
 			Skip: c.Skip, Limit: c.Limit})
@@ -60,15 +60,82 @@ func (c *rolloutsCommand) Run(ctx context.Context) error {
 	return c.Connection.open(ctx, string(c.Source), byPlace{
 		served:  func(t *client.Table) error { return show(t) },
 		inParts: func(t *client.PartedTable) error { return show(t) },
-		kept:    func(t *replay.Table) error { return show(browse.Table{Table: t}) },
+		kept:    func(t browse.Table) error { return show(t) },
 	})
+}
+
+// policy reads the model of --policy, before a journal is copied; nil: there is none.
+func (c *rolloutsCommand) policy() (*run.Scorer, error) {
+	if c.Policy == "" {
+		return nil, nil
+	}
+	if c.Show == 0 {
+		return nil, errors.New("--policy scores one rollout: add --show ID")
+	}
+	folder, err := c.Policy.model()
+	if err != nil {
+		return nil, fmt.Errorf("--policy: %w", err)
+	}
+	policy, err := run.LoadScorer(folder)
+	if err != nil {
+		return nil, fmt.Errorf("--policy: %w", err)
+	}
+	return policy, nil
+}
+
+// scoredRollout is a rollout with the log-probs of its tokens by another policy, null where no policy produced them.
+type scoredRollout struct {
+	browse.Rollout
+	PolicyLogprobs []browse.Number `json:"policy_logprobs,omitempty"`
+}
+
+// showOne prints a rollout.
+func (c *rolloutsCommand) showOne(ctx context.Context, from browse.Source, policy *run.Scorer) error {
+	shown, err := from.Rollout(ctx, rollout.ID(c.Show))
+	if err != nil {
+		return err
+	}
+	all := scoredRollout{Rollout: shown}
+	if policy != nil {
+		if all.PolicyLogprobs, err = scoreWith(ctx, policy, &shown); err != nil {
+			return fmt.Errorf("--policy: %w", err)
+		}
+	}
+	if c.JSON {
+		return printJSON(all)
+	}
+	printRollout(&all)
+	return nil
+}
+
+// scoreWith scores a rollout, of which only what pages show is known.
+func scoreWith(ctx context.Context, policy *run.Scorer, shown *browse.Rollout) ([]browse.Number, error) {
+	switch {
+	case shown.Left:
+		return nil, fmt.Errorf("rollout %d has left the table: nobody knows its tokens", shown.ID)
+	case shown.Images > 0 || shown.SamplingMask:
+		return nil, fmt.Errorf("rollout %d has images or a sampling mask, which pages do not show: look at a run on its "+
+			"board, which scores it whole", shown.ID)
+	}
+	r := rollout.Rollout{PromptID: shown.PromptID, Tokens: shown.TokenIDs, Temperature: float32(shown.Temperature)}
+	logprobs, err := policy.Score(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	numbers := make([]browse.Number, len(logprobs))
+	for i, x := range logprobs {
+		if numbers[i] = browse.Number(x); shown.Mask[i] == 0 {
+			numbers[i] = browse.Number(math.NaN())
+		}
+	}
+	return numbers, nil
 }
 
 // byPlace says what to do with a table, by where it is found.
 type byPlace struct {
 	served  func(*client.Table) error       // in a service, as a journal's is for the time being
 	inParts func(*client.PartedTable) error // in several
-	kept    func(*replay.Table) error       // in a run's last checkpoint
+	kept    func(browse.Table) error        // in a run's last checkpoint
 }
 
 // open finds a table, wherever it is.
@@ -81,11 +148,11 @@ func (c connection) open(ctx context.Context, source string, o byPlace) error {
 		case journal.Is(source):
 			return transfer.WithJournal(ctx, source, o.served)
 		}
-		table, address, err := run.LastTable(source)
+		table, address, err := lastTable(source)
 		switch {
 		case err != nil:
 			return err
-		case table != nil:
+		case table.Table != nil:
 			return o.kept(table)
 		}
 		source = address
@@ -109,6 +176,18 @@ func (c connection) open(ctx context.Context, source string, o byPlace) error {
 		return err
 	}
 	return o.served(table)
+}
+
+// lastTable returns the table in a run's last checkpoint, with its tokenizer, or the address of a table in a service.
+func lastTable(dir string) (table browse.Table, address string, err error) {
+	if table.Table, address, err = run.LastTable(dir); err != nil || table.Table == nil {
+		return table, address, err
+	}
+	tokenizer, err := run.LastTokenizer(dir)
+	if tokenizer != nil {
+		table.Decoder = tokenizer
+	}
+	return table, "", err
 }
 
 // openParts finds a table in parts.
@@ -180,7 +259,7 @@ func cell(text string, columns int, pad bool) string {
 }
 
 // printRollout prints all that is known of a rollout.
-func printRollout(r *browse.Rollout) {
+func printRollout(r *scoredRollout) {
 	if r.Left {
 		fmt.Printf("rollout %d of group %d has left; it was of version %d, with reward %s and advantage %s\n", r.ID, r.Group,
 			r.Version, short(r.Reward), short(r.Advantage))
@@ -295,8 +374,15 @@ func printLife(l *replay.Life) {
 }
 
 // printTokens prints a line for each token.
-func printTokens(r *browse.Rollout) {
-	fmt.Printf("\n%6s %8s %10s %8s %10s\n", "token", "id", "log-prob", "version", "advantage")
+func printTokens(r *scoredRollout) {
+	heading := fmt.Sprintf("\n%6s %8s %10s %8s %10s", "token", "id", "log-prob", "version", "advantage")
+	if r.PolicyLogprobs != nil {
+		heading += "      ratio"
+	}
+	if r.Pieces != nil {
+		heading += "  text"
+	}
+	fmt.Println(heading)
 	starts := make(map[int]browse.Turn, len(r.TurnList))
 	for _, turn := range r.TurnList {
 		starts[int(turn.Start)] = turn
@@ -305,14 +391,22 @@ func printTokens(r *browse.Rollout) {
 		if turn, ok := starts[i]; ok {
 			fmt.Printf("  turn of %d tokens, reward %s\n", turn.End-turn.Start, short(turn.Reward))
 		}
-		if r.Mask[i] == 0 {
-			fmt.Printf("%6d %8d\n", i, id)
-			continue
+		line := fmt.Sprintf("%6d %8d", i, id)
+		if r.Mask[i] == 1 {
+			advantage := r.Advantage
+			if r.Advantages != nil {
+				advantage = r.Advantages[i]
+			}
+			line += fmt.Sprintf(" %10s %8d %10s", short(r.Logprobs[i]), r.Versions[i], short(advantage))
+			if r.PolicyLogprobs != nil {
+				line += fmt.Sprintf(" %10s", short(browse.Number(math.Exp(float64(r.PolicyLogprobs[i]-r.Logprobs[i])))))
+			}
+		} else if r.Pieces != nil {
+			line += strings.Repeat(" ", len(heading)-len("  text")-1-len(line)) // without the line break before it
 		}
-		advantage := r.Advantage
-		if r.Advantages != nil {
-			advantage = r.Advantages[i]
+		if r.Pieces != nil {
+			line += "  " + quoted(r.Pieces[i])
 		}
-		fmt.Printf("%6d %8d %10s %8d %10s\n", i, id, short(r.Logprobs[i]), r.Versions[i], short(advantage))
+		fmt.Println(line)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,6 +44,45 @@ func TestRolloutsListsAndShowsTheTableOfARun(t *testing.T) {
 	} {
 		if out := call(t, "", append([]string{"rollouts", dir}, arguments...)...); out.code != 1 ||
 			!strings.Contains(out.stderr, want) || out.stdout != "" {
+			t.Errorf("%v gave %+v, want an error with %q", arguments, out, want)
+		}
+	}
+}
+
+// A policy that has not learned since it made a rollout gives its tokens the log-probs that they were drawn with.
+func TestTheRatioToThePolicyIsOneUntilItLearns(t *testing.T) {
+	t.Parallel()
+	dir, learned := filepath.Join(t.TempDir(), "still"), filepath.Join(t.TempDir(), "learned")
+	succeeds(t, "", append(small(dir, "learner.learning_rate=1e-30", "generate.temperature=0.7"), "--quiet")...)
+	succeeds(t, "", append(small(learned, "learner.learning_rate=0.03", "budget.updates=8"), "--quiet")...)
+	var page browse.Page
+	decode(t, succeeds(t, "", "rollouts", dir, "--limit", "5", "--json"), &page)
+	for _, row := range page.Rows {
+		id := fmt.Sprint(row.ID)
+		var same, other scoredRollout
+		decode(t, succeeds(t, "", "rollouts", dir, "--show", id, "--policy", dir, "--json"), &same)
+		decode(t, succeeds(t, "", "rollouts", dir, "--show", id, "--policy", learned, "--json"), &other)
+		moved := false
+		for i, m := range same.Mask {
+			now, then := float64(same.PolicyLogprobs[i]), float64(same.Logprobs[i])
+			if (m == 0) != math.IsNaN(now) || m == 1 && math.Abs(now-then) > 1e-3 {
+				t.Errorf("rollout %s, token %d with mask %d: log-prob %g by the policy, %g as it was drawn", id, i, m, now, then)
+			}
+			moved = moved || m == 1 && math.Abs(float64(other.PolicyLogprobs[i])-then) > 0.01
+		}
+		if !moved {
+			t.Errorf("rollout %s has the same log-probs by another policy", id)
+		}
+	}
+	shown := succeeds(t, "", "rollouts", dir, "--show", fmt.Sprint(page.Rows[0].ID), "--policy", dir)
+	if !strings.Contains(shown, "advantage      ratio  text") || !strings.Contains(shown, "prompt, decoded") {
+		t.Errorf("the rollout is shown as\n%s", shown)
+	}
+	for want, arguments := range map[string][]string{
+		"--policy scores one rollout: add --show ID": {"rollouts", dir, "--policy", dir},
+		"--policy: ": {"rollouts", dir, "--show", "1", "--policy", t.TempDir()},
+	} {
+		if out := call(t, "", arguments...); out.code != 1 || !strings.Contains(out.stderr, want) {
 			t.Errorf("%v gave %+v, want an error with %q", arguments, out, want)
 		}
 	}

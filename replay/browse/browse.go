@@ -95,14 +95,30 @@ type Rollout struct {
 	Images      int               `json:"images,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 
-	PromptText string `json:"prompt_text,omitempty"` // decoded
-	Decoded    bool   `json:"decoded,omitempty"`     // the text is not the client's
+	PromptText string   `json:"prompt_text,omitempty"` // decoded
+	Decoded    bool     `json:"decoded,omitempty"`     // the text is not the client's
+	Pieces     []string `json:"pieces,omitempty"`      // each token decoded by itself
+
+	Scorable     bool `json:"scorable,omitempty"`      // a policy can be asked by [Scorer]
+	SamplingMask bool `json:"sampling_mask,omitempty"` // tokens were drawn from lists of ids, not from all
 
 	Left bool         `json:"left,omitempty"` // of it only its id, group, version, reward, advantage and life are known
 	Life *replay.Life `json:"life,omitempty"` // nil: the table does not remember it
 
 	Mates  []Row `json:"group_rollouts"`  // of its group, itself among them, the oldest first
 	Others Page  `json:"prompt_rollouts"` // other groups' of its prompt, the newest version first
+}
+
+// Scorer is a source that has a policy to score rollouts with.
+type Scorer interface {
+	// Score returns the log-probs of a rollout's tokens by the policy. Errors are those of [Source].Rollout.
+	Score(ctx context.Context, id rollout.ID) (Scored, error)
+}
+
+// Scored is what a policy would give a rollout's tokens.
+type Scored struct {
+	Policy   string   `json:"policy"`   // which it is, in words
+	Logprobs []Number `json:"logprobs"` // at the rollout's temperature; null for tokens that no policy produced
 }
 
 // Turn is rollout.Turn.
@@ -146,6 +162,7 @@ const (
 	rowNumbers  = 512
 	mateBytes   = worstJSON*2*matePreview + rowNumbers
 	eventBytes  = 1024 // a caller's name among them
+	pieceBytes  = 32   // of a token's text beside its bytes, in memory and as JSON
 	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes
 	besideBytes = mostMates*mateBytes + mostOthers*RowBytes + lifeBytes
 )
@@ -165,14 +182,21 @@ type Decoder interface {
 // Table is the source of a table in this process.
 type Table struct {
 	*replay.Table
-	Decoder Decoder // for the texts of rollouts that came without one, and for prompts; nil: none
+	Decoder Decoder // for the texts of rollouts that came without one, for prompts and for tokens; nil: none
+	Policy  Policy  // nil: none
+}
+
+// Policy scores rollouts. Its method may be called concurrently.
+type Policy interface {
+	// Score returns the log-prob of each token of a rollout at its temperature, and in words which policy it is.
+	Score(ctx context.Context, r *rollout.Rollout) (logprobs []float32, name string, err error)
 }
 
 // Bytes returns the most that a rollout takes as JSON, with what is shown beside it.
 func (t Table) Bytes(r *rollout.Rollout) int64 {
 	n := worstJSON*r.Bytes() + besideBytes
 	if t.Decoder != nil {
-		n += (1 + worstJSON) * t.Decoder.DecodedBytes(r.Tokens)
+		n += (1+2*worstJSON)*t.Decoder.DecodedBytes(r.Tokens) + pieceBytes*int64(len(r.Tokens))
 	}
 	return n
 }
@@ -223,6 +247,7 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 		Temperature: Number(x.Temperature), TopP: Number(x.TopP), TokenIDs: x.Tokens, Versions: x.Versions,
 		Mask: make([]int8, len(x.Mask)), Logprobs: numbers(x.Logprobs), Advantages: numbers(x.Advantages),
 		Values: numbers(x.Values), RefLogprobs: numbers(x.RefLogprobs), Images: len(x.Images), Meta: x.Meta,
+		Scorable: t.Policy != nil, SamplingMask: x.SamplingMask.Len() > 0,
 	}
 	for i, m := range x.Mask {
 		shown.Mask[i] = int8(m)
@@ -230,6 +255,10 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	if t.Decoder != nil {
 		shown.Decoded = x.Text == ""
 		shown.PromptText = t.Decoder.Decode(x.Tokens[:promptTokens(x)])
+		shown.Pieces = make([]string, len(x.Tokens))
+		for i := range x.Tokens {
+			shown.Pieces[i] = t.Decoder.Decode(x.Tokens[i : i+1])
+		}
 	}
 	for _, turn := range x.Turns {
 		shown.TurnList = append(shown.TurnList, Turn{turn.Start, turn.End, Number(turn.Reward), turn.Done})
@@ -250,6 +279,29 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 		shown.Others, err = t.Rollouts(ctx, OtherGroups(&shown))
 	}
 	return shown, err
+}
+
+// Score implements [Scorer].
+func (t Table) Score(ctx context.Context, id rollout.ID) (Scored, error) {
+	if t.Policy == nil {
+		return Scored{}, fmt.Errorf("rollout %d cannot be scored, as there is no policy here: the board scores those of a "+
+			"run with its checkpoint, and reprise rollouts with --policy: %w", id, rollout.ErrInvalid)
+	}
+	h, ok := t.Inspect().Get(id)
+	if !ok {
+		return Scored{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
+	}
+	logprobs, name, err := t.Policy.Score(ctx, h.Rollout)
+	if err != nil {
+		return Scored{}, err
+	}
+	scored := Scored{Policy: name, Logprobs: numbers(logprobs)}
+	for i, m := range h.Rollout.Mask {
+		if m == 0 {
+			scored.Logprobs[i] = Number(math.NaN())
+		}
+	}
+	return scored, nil
 }
 
 // OtherGroups returns the query for [Rollout].Others.
