@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/replay"
@@ -32,7 +34,8 @@ type rolloutsCommand struct {
 	Limit  int    `default:"20" help:"Rollouts to list, at most 1,000."`
 	Skip   int    `help:"Rollouts to leave out before the first."`
 	Show   uint64 `help:"Show the rollout with this id, with its tokens and log-probs." placeholder:"ID"`
-	Policy dir    `help:"With --show: Hugging Face folder, or a run, whose last checkpoint it is, to score its tokens with, for the ratio to that policy."`
+	HTML   file   `name:"html" help:"Write the list and its rollouts as a page in one file, of 1 MB at most, which needs no table."`
+	Policy dir    `help:"With --show or --html: Hugging Face folder, or a run, whose last checkpoint it is, to score tokens with, for the ratio to that policy."`
 	JSON   bool   `name:"json" help:"Print as JSON."`
 
 	Connection connection `embed:""`
@@ -40,6 +43,9 @@ type rolloutsCommand struct {
 
 // Run prints the list, or the rollout.
 func (c *rolloutsCommand) Run(ctx context.Context) error {
+	if c.HTML != "" && (c.Show != 0 || c.JSON) {
+		return errors.New("--html writes a list with all its rollouts: want it without --show and --json")
+	}
 	policy, err := c.policy()
 	if err != nil {
 		return err
@@ -50,12 +56,16 @@ func (c *rolloutsCommand) Run(ctx context.Context) error {
 		}
 		page, err := from.Rollouts(ctx, replay.Query{Where: string(c.Where), Order: string(c.Sort), Text: string(c.Text),
 			Skip: c.Skip, Limit: c.Limit})
-		if err == nil && c.JSON {
+		switch {
+		case err != nil:
+			return err
+		case c.HTML != "":
+			return c.writePage(ctx, from, policy, &page)
+		case c.JSON:
 			return printJSON(page)
-		} else if err == nil {
-			c.printPage(&page)
 		}
-		return err
+		c.printPage(&page)
+		return nil
 	}
 	return c.Connection.open(ctx, string(c.Source), byPlace{
 		served:  func(t *client.Table) error { return show(t) },
@@ -69,8 +79,8 @@ func (c *rolloutsCommand) policy() (*run.Scorer, error) {
 	if c.Policy == "" {
 		return nil, nil
 	}
-	if c.Show == 0 {
-		return nil, errors.New("--policy scores one rollout: add --show ID")
+	if c.Show == 0 && c.HTML == "" {
+		return nil, errors.New("--policy scores tokens, which a list does not show: add --show ID, or --html FILE")
 	}
 	folder, err := c.Policy.model()
 	if err != nil {
@@ -105,6 +115,51 @@ func (c *rolloutsCommand) showOne(ctx context.Context, from browse.Source, polic
 		return printJSON(all)
 	}
 	printRollout(&all)
+	return nil
+}
+
+// mostHTML bounds the rollouts of a page in a file, as JSON.
+const mostHTML = 900 << 10
+
+// writePage writes the rollouts of a list as a page in a file.
+func (c *rolloutsCommand) writePage(ctx context.Context, from browse.Source, policy *run.Scorer, page *browse.Page) error {
+	f := browse.File{Of: string(c.Source), Version: page.Version, Matched: page.Matched}
+	left := 0
+	for _, row := range page.Rows {
+		shown, err := from.Rollout(ctx, row.ID)
+		if errors.Is(err, browse.ErrGone) || errors.Is(err, wire.ErrNotFound) || shown.Left { // since it was listed
+			left++
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		sampled := browse.Sampled{Rollout: shown}
+		if policy != nil {
+			logprobs, err := scoreWith(ctx, policy, &shown)
+			if err != nil {
+				return fmt.Errorf("--policy: %w", err)
+			}
+			sampled.Scores = &browse.Scored{Policy: string(c.Policy), Logprobs: logprobs}
+		}
+		if fits, err := f.Add(sampled, mostHTML); err != nil {
+			return err
+		} else if !fits {
+			break
+		}
+	}
+	var text bytes.Buffer
+	if err := f.Write(&text); err != nil {
+		return err
+	}
+	if err := disk.WriteFile(string(c.HTML), text.Bytes()); err != nil {
+		return err
+	}
+	fmt.Printf("%s: %s of %s, in %s\n", c.HTML, words.Plural(len(f.Rollouts), "rollout"), c.Source,
+		size(int64(text.Len())))
+	if n := len(page.Rows) - len(f.Rollouts) - left; n > 0 {
+		fmt.Printf("  %s more did not fit into %s\n", words.Thousands(n), size(mostHTML))
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -78,9 +79,18 @@ func TestTheRatioToThePolicyIsOneUntilItLearns(t *testing.T) {
 	if !strings.Contains(shown, "advantage      ratio  text") || !strings.Contains(shown, "prompt, decoded") {
 		t.Errorf("the rollout is shown as\n%s", shown)
 	}
+	file := filepath.Join(t.TempDir(), "page.html")
+	if said := succeeds(t, "", "rollouts", dir, "--html", file, "--policy", dir, "--limit", "5"); !strings.HasPrefix(said,
+		file+": 5 rollouts of "+dir+", in ") {
+		t.Errorf("writing a page says %q", said)
+	}
+	if text, err := os.ReadFile(file); err != nil || strings.Count(string(text), `"scores":{"policy":"`+dir+`"`) != 5 {
+		t.Errorf("the page has not 5 rollouts with scores: %v\n%.3000s", err, text)
+	}
 	for want, arguments := range map[string][]string{
-		"--policy scores one rollout: add --show ID": {"rollouts", dir, "--policy", dir},
-		"--policy: ": {"rollouts", dir, "--show", "1", "--policy", t.TempDir()},
+		"add --show ID, or --html FILE":     {"rollouts", dir, "--policy", dir},
+		"want it without --show and --json": {"rollouts", dir, "--html", file, "--json"},
+		"--policy: ":                        {"rollouts", dir, "--show", "1", "--policy", t.TempDir()},
 	} {
 		if out := call(t, "", arguments...); out.code != 1 || !strings.Contains(out.stderr, want) {
 			t.Errorf("%v gave %+v, want an error with %q", arguments, out, want)

@@ -1,6 +1,7 @@
 package browse_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -377,6 +379,86 @@ func TestAPromptsAnswersAreShownByVersion(t *testing.T) {
 		}
 		p.Eval(`document.querySelector("#only button").click()`)
 		until(p, `document.querySelector("#only").hidden && document.querySelectorAll("#rows tbody tr").length === 100`)
+	}
+}
+
+// written writes a file with the rollouts that a query finds, and returns its address.
+func written(t *testing.T, table browse.Table, q replay.Query) string {
+	t.Helper()
+	page, err := table.Rollouts(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := browse.File{Of: "<i>a run</i>", Version: page.Version, Matched: page.Matched}
+	for _, row := range page.Rows {
+		shown, err := table.Rollout(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scored := browse.Scored{Policy: "a test's policy", Logprobs: slices.Clone(shown.Logprobs)}
+		fits, err := f.Add(browse.Sampled{Rollout: shown, Scores: &scored}, 200<<10)
+		if big := row.ID == 302; err != nil || fits == big {
+			t.Fatalf("rollout %d fits: %t, %v", row.ID, fits, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "rollouts.html")
+	var text bytes.Buffer
+	if err := f.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if text.Len() > 300<<10 {
+		t.Errorf("the file has %d bytes", text.Len())
+	}
+	return "file://" + path
+}
+
+func TestAFileShowsItsRolloutsWithoutATable(t *testing.T) {
+	p := browsertest.Open(t)
+	p.Size(390, 900)
+	p.Go(written(t, browse.Table{Table: filled(t)}, replay.Query{Limit: 12}))
+	ids := `[...document.querySelectorAll("#rows tbody th")].map((e) => e.textContent).join(" ")`
+	until(p, `document.querySelector("#rows tbody tr")`)
+	if got := p.Text(ids); got != "303 301 300 299 298 297 296 295 294 293 292" {
+		t.Errorf("the file lists %s", got)
+	}
+	if got := p.Text(`document.querySelector("#of").textContent + ": " + document.querySelector("#count").textContent`); got !=
+		"<i>a run</i>: 11 rollouts in this file, of 303, table at version 10" {
+		t.Errorf("the file says %q", got)
+	}
+	if *shots != "" {
+		p.Shot(filepath.Join(*shots, "rollouts-file.png"))
+	}
+	p.Eval(`document.forms[0].elements.text.value = "ANSWER is 94."; document.forms[0].requestSubmit()`)
+	until(p, `document.querySelector("#count").textContent.startsWith("1 rollout ")`)
+	p.Eval(`document.forms[0].elements.text.value = ""; document.forms[0].requestSubmit()`)
+	until(p, `document.querySelectorAll("#rows tbody tr").length === 11`)
+	p.Eval(`[...document.querySelectorAll("thead button")].find((b) => b.textContent.startsWith("log-prob")).click()`)
+	until(p, `document.querySelector("[aria-sort]").textContent.startsWith("log-prob")`)
+	if sorted := p.Eval(`(() => { const all = [...document.querySelectorAll("#rows tbody td.wide")].map((e) =>
+		Number(e.textContent.replace("−", "-"))); return all.length === 11 && all.every((x, i) => !i || x <= all[i - 1]); })()`); sorted != true {
+		t.Errorf("the order by log-prob is %s", p.Text(ids))
+	}
+	p.Eval(`document.querySelector("#rows tbody th a[href*='id=301']").click()`)
+	until(p, `document.querySelector("#one h2")?.textContent === "Rollout 301"`)
+	shown := p.Text(`document.querySelector("#one").textContent`)
+	if !strings.Contains(shown, "<script>window.hurt = 1</script>") || strings.ContainsAny(shown, "\x1b\x00\u202e") ||
+		p.Eval(`window.hurt === undefined && !document.querySelector("main script, main img, main b, header i")`) != true {
+		t.Errorf("a hostile text is shown as %s", shown)
+	}
+	p.Eval(`(() => { const s = document.querySelector(".tools select"); s.value = "ratio to the policy"; s.onchange(); })()`)
+	until(p, `document.querySelector(".tools output").textContent.startsWith("By a test's policy: mean ratio 1, 0 of ")`)
+	p.Eval(`document.querySelector("#one .mate a[href*='id=302']").click()`)
+	until(p, `document.querySelector("#one .alarm")?.textContent.includes("rollout 302 is not one of them")`)
+	p.Eval(`history.back()`)
+	until(p, `document.querySelector("#one h2")?.textContent === "Rollout 301"`)
+	if wide := p.Text(`document.documentElement.scrollWidth`); wide != "390" {
+		t.Errorf("the page is %s px wide in 390 px", wide)
+	}
+	for _, e := range p.Errors {
+		t.Errorf("the page says %.400s", e)
 	}
 }
 

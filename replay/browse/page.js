@@ -56,14 +56,18 @@
   }
   const line = (text, ended) => element("span", "line", said(text, 300, "span", ended));
 
+  // A file has its rollouts in itself, and its state behind # of the address.
+  const kept = JSON.parse(find("#kept")?.textContent || "null");
+  const parameters = () => new URLSearchParams(kept ? location.hash.slice(1) : location.search);
+
   // The address: table, or the folder of a run, says whose rollouts, the rest what is shown of them.
-  const state = () => Object.fromEntries(new URLSearchParams(location.search));
+  const state = () => Object.fromEntries(parameters());
   function address(changes) {
-    const p = new URLSearchParams(location.search);
+    const p = parameters();
     for (const [key, value] of Object.entries(changes)) {
       if (value === "" || value == null || value === 0) p.delete(key); else p.set(key, value);
     }
-    return "?" + p;
+    return (kept ? "#" : "?") + p;
   }
   function go(changes, replace = false) {
     history[replace ? "replaceState" : "pushState"](null, "", address(changes));
@@ -75,8 +79,23 @@
     return a;
   };
 
+  // look answers what a table would be asked, of the rollouts of a file.
+  function look(what) {
+    const s = state(), word = (s.text || "").toLowerCase(), by = (s.order || "").replace(/^-/, ""), way = s.order?.startsWith("-") ? 1 : -1;
+    if (what === "one") {
+      const found = kept.rollouts.find((r) => r.id === Number(s.id));
+      if (!found) throw new Error("This file has " + counted(kept.rollouts.length) + " of the table, and rollout " + s.id + " is not one of them.");
+      return found;
+    }
+    const found = kept.rollouts.filter((r) => (!word || r.text.toLowerCase().includes(word) || r.prompt_id.toLowerCase().includes(word)) &&
+      (!s.group || r.group === Number(s.group)) && (!s.prompt || r.prompt_id === s.prompt));
+    if (by) found.sort((a, b) => way * ((a[by] ?? -Infinity) - (b[by] ?? -Infinity)));
+    return { version: kept.version, matched: found.length, rollouts: found.slice(Number(s.skip) || 0).slice(0, size) };
+  }
+
   async function ask(what, extra) {
-    const p = new URLSearchParams(location.search);
+    if (kept) return look(what);
+    const p = parameters();
     for (const [key, value] of Object.entries(extra)) p.set(key, value);
     const answer = await fetch("rollouts/" + what + "?" + p, { cache: "no-store" });
     let found;
@@ -173,7 +192,7 @@
       return tr;
     }));
     find("#count").textContent = whole.format(page.matched) + (page.matched === 1 ? " rollout" : " rollouts") +
-      (s.where || s.text || s.group || s.prompt ? " found" : "") + (s.run ? " in the last checkpoint, at version " : ", table at version ") + whole.format(page.version);
+      (kept ? " in this file, of " + whole.format(kept.matched) : s.where || s.text || s.group || s.prompt ? " found" : "") + (s.run ? " in the last checkpoint, at version " : ", table at version ") + whole.format(page.version);
     find("#paging").hidden = page.matched <= size && !skip;
     find("#place").textContent = rows.length ? whole.format(skip + 1) + "–" + whole.format(skip + rows.length) : "none here";
     find("#before").disabled = !skip;
@@ -191,7 +210,7 @@
     all.version = (i) => span ? (r.versions[i] - least) / span : 0;
     if (r.values) all.value = scaled(r.values);
     if (r.ref_logprobs) all["log-ratio to the reference"] = scaled(r.logprobs.map((p, i) => p == null ? null : p - r.ref_logprobs[i]));
-    if (r.scorable) all[ratio] = (i) => { const x = logRatio(r, i); return x == null ? null : Math.max(-1, Math.min(1, 2 * x)); };
+    if (r.scorable || r.scores) all[ratio] = (i) => { const x = logRatio(r, i); return x == null ? null : Math.max(-1, Math.min(1, 2 * x)); };
     return all;
   }
   const ratio = "ratio to the policy";
@@ -273,10 +292,10 @@
     };
     const colour = async () => {
       key.textContent = keys[choice.value];
-      if (choice.value === ratio && !r.scores) {
+      if (choice.value === ratio) {
         about.textContent = "Scoring…";
         try {
-          r.scores = await ask("score", { id: r.id });
+          r.scores ||= await ask("score", { id: r.id });
           about.textContent = summary(r);
         } catch (e) {
           about.textContent = e.message;
@@ -479,7 +498,7 @@
     const s = state(), id = Number(s.id) || 0, query = [s.where, s.order, s.text, s.group, s.prompt, s.skip].join("\u0000");
     list.hidden = !!id;
     one.hidden = !id;
-    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || s.run || "") + " · Reprise";
+    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (kept?.of || s.table || s.run || "") + " · Reprise";
     if (id) {
       showOne(id);
     } else if (listed !== query || !rows.length) {
@@ -492,7 +511,11 @@
   }
 
   const { table, run } = state();
-  find("#of").replaceChildren(said(table || run || "", 200, "span"));
+  find("#of").replaceChildren(said(kept?.of || table || run || "", 200, "span"));
+  if (kept) {
+    find("#back").hidden = find(".help").hidden = true;
+    for (const key of ["where", "order"]) form.elements[key].closest("label").hidden = true;
+  }
   if (table) find("#back").href = "./?table=" + encodeURIComponent(table);
   if (run) {
     find("#back").href = "at/" + (run === "." ? "" : run.split("/").map(encodeURIComponent).join("/") + "/");
