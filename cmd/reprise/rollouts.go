@@ -122,7 +122,8 @@ func (c *rolloutsCommand) showOne(ctx context.Context, from browse.Source, polic
 const mostHTML = 900 << 10
 
 // writePage writes the rollouts of a list as a page in a file.
-func (c *rolloutsCommand) writePage(ctx context.Context, from browse.Source, policy *run.Scorer, page *browse.Page) error {
+func (c *rolloutsCommand) writePage(ctx context.Context, from browse.Source, policy *run.Scorer,
+	page *browse.Page) error {
 	f := browse.File{Of: string(c.Source), Version: page.Version, Matched: page.Matched}
 	left := 0
 	for _, row := range page.Rows {

@@ -98,8 +98,8 @@ func (b *Board) restore(dir, stamp string, bytes int64) (browse.Table, error) {
 		return browse.Table{}, err
 	}
 	if table.Table == nil {
-		return browse.Table{}, fmt.Errorf("the rollouts of %s are in table %s of a service: see its dashboard, or call reprise "+
-			"rollouts %[2]s", dir, address)
+		return browse.Table{}, fmt.Errorf("the rollouts of %s are in table %s of a service: see its dashboard, or "+
+			"call reprise rollouts %[2]s", dir, address)
 	}
 	c.list = append(c.list, restoredTable{dir, stamp, bytes, table})
 	return table, nil

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 
@@ -52,10 +51,10 @@ func (f *File) Write(w io.Writer) error {
 		return err
 	}
 	style := figures.Palette + styleText
-	policy := fmt.Sprintf("default-src 'none'; script-src %s; style-src %s; img-src data:; base-uri 'none'; form-action 'none'",
-		digest(scriptText), digest(style))
+	policy := "default-src 'none'; script-src " + digest(scriptText) + "; style-src " + digest(style) +
+		"; img-src data:; base-uri 'none'; form-action 'none'"
 	page := strings.NewReplacer(
-		"<meta charset=\"utf-8\">", "<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\""+policy+"\">",
+		charsetTag, charsetTag+"\n<meta http-equiv=\"Content-Security-Policy\" content=\""+policy+"\">",
 		linkTag, "<style>"+style+"</style>", scriptTag+"\n", "",
 		"</body>", "<script type=\"application/json\" id=\"kept\">"+string(data)+"</script>\n<script>"+scriptText+
 			"</script>\n</body>").Replace(pageText)
@@ -63,10 +62,11 @@ func (f *File) Write(w io.Writer) error {
 	return err
 }
 
-// What the page has for its style and script, which a file has in itself.
+// Elements of the page that a file has otherwise.
 const (
-	linkTag   = `<link rel="stylesheet" href="rollouts/page.css">`
-	scriptTag = `<script src="rollouts/page.js" defer></script>`
+	charsetTag = `<meta charset="utf-8">`
+	linkTag    = `<link rel="stylesheet" href="rollouts/page.css">`
+	scriptTag  = `<script src="rollouts/page.js" defer></script>`
 )
 
 // digest names an inline script or style in a content security policy.
