@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"os"
@@ -248,7 +249,8 @@ func lastTable(dir string) (table browse.Table, address string, err error) {
 
 // openParts finds a table in parts.
 func (c connection) openParts(ctx context.Context, services []string, name string, o byPlace) error {
-	connected, err := client.DialAll(ctx, services, client.AllOptions{Options: c.options()})
+	connected, err := client.DialAll(ctx, services, client.AllOptions{Options: c.options(),
+		Logger: slog.New(slog.DiscardHandler)}) // the list says which parts did not answer
 	if err != nil {
 		return err
 	}

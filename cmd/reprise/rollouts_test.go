@@ -148,6 +148,11 @@ func TestRolloutsOfATableInPartsAreListedTogether(t *testing.T) {
 			t.Errorf("%v gave %+v, want an error with %q", arguments, out, want)
 		}
 	}
+	down := at[0] + ",grpc://127.0.0.1:1/lab"
+	if out := call(t, "", "rollouts", down); out.code != 0 || out.stderr != "" || !strings.HasSuffix(out.stdout,
+		"6 rollouts, version 4\nwithout those of 1 part that did not answer: 1\n") {
+		t.Errorf("with a part down: %+v", out)
+	}
 }
 
 func TestRolloutsOfNoSourceSayWhatOneIs(t *testing.T) {
