@@ -35,7 +35,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build binaries wheels wheels-all release demo docs first-hour picture test test-go test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service clean
+.PHONY: help advice build binaries wheels wheels-all release demo docs first-hour picture test test-go test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service bench-browse clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -349,6 +349,9 @@ bench-service: build ## measure the service next to raw sockets, the disk and Re
 	@mkdir -p runs
 	$(GO) build -o bin/bench-service ./benchmarks/service
 	bin/bench-service --program bin/reprise --dir runs --json runs/bench-service.json
+
+bench-browse: ## time the page of rollouts in Chromium, on a service that holds 100,000 of 512 tokens (2 GB of memory); fails above its goals
+	$(GO) test -count=1 -timeout 20m -v ./cmd/reprise -run ThePageOfALiveTable -browsed 100000
 
 .venv-peers/ready: benchmarks/peers/requirements.txt benchmarks/peers/requirements-services.txt
 	@rm -rf .venv-peers

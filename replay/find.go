@@ -53,7 +53,8 @@ func newSearch(q Query) (s search, err error) {
 // finds reports whether a rollout is looked for.
 func (s *search) finds(row *row) bool {
 	r := row.rollout
-	return (s.Group == 0 || row.item.Group == s.Group) && (s.Except == 0 || row.item.Group != s.Except) && (s.Prompt == "" || r.PromptID == s.Prompt) &&
+	return (s.Group == 0 || row.item.Group == s.Group) && (s.Except == 0 || row.item.Group != s.Except) &&
+		(s.Prompt == "" || r.PromptID == s.Prompt) &&
 		(s.where == nil || s.where.Holds(row)) &&
 		(len(s.word) == 0 || s.isIn(r.Text) || s.isIn(r.PromptID))
 }
@@ -153,6 +154,9 @@ func (v Inspection) inOrder(list []found) []Held {
 	}
 	held := v.At(places)
 	slices.SortFunc(held, func(a, b Held) int { return rank[a.ID] - rank[b.ID] })
+	for i := range held {
+		held[i].Order = list[rank[held[i].ID]].order
+	}
 	return held
 }
 

@@ -114,6 +114,14 @@ func TestFindAgreesWithAPlainSearch(t *testing.T) {
 				t.Fatalf("where %q: %v, %v, want %v", q.Where, got, err, all)
 			}
 			for _, h := range page[:min(1, len(page))] {
+				by := 0.0
+				if order := orders()[q.Order]; order != nil {
+					by = order(&h)
+				}
+				if cmp.Compare(h.Order, by) != 0 {
+					t.Fatalf("%+v: rollout %d is ordered by %g, want %g", q, h.ID, h.Order, by)
+				}
+				h.Order = 0
 				if again, ok := table.Inspect().Get(h.ID); !ok || fmt.Sprint(again) != fmt.Sprint(h) {
 					t.Fatalf("Get(%d) is %+v, Find's row %+v", h.ID, again, h)
 				}

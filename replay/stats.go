@@ -158,6 +158,8 @@ type Held struct {
 	// of its priority, mean over its rollouts, epsilon included; NaN unless the sampler is prioritized
 	Base        float64
 	Probability float64 // that its shard's next draw falls on it; NaN with samplers whose draws depend on earlier ones
+
+	Order float64 // of [Inspection.Find]: the number by which it is ordered, NaN if it is not known; 0 with none
 }
 
 // Draw returns the rollout as a draw that nobody made: its probability is that of the next one, its weight 1.

@@ -27,7 +27,10 @@ const maxBoardConnections = 64
 
 // Run serves until the context ends.
 func (c *boardCommand) Run(ctx context.Context) error {
-	shown, err := board.Open(string(c.Dir), board.Tables{Files: run.TableFiles(), Last: run.LastTable})
+	shown, err := board.Open(string(c.Dir), board.Tables{
+		Files: run.TableFiles(), Last: lastTable, PolicyFiles: run.PolicyFiles(),
+		Policy: func(dir string) (board.Scorer, error) { return run.LastScorer(dir) },
+	})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-rl/reprise/replay/browse"
 )
 
 // background starts the program and returns its command and its standard output. The test's end kills it.
@@ -95,6 +98,12 @@ func TestABoardShowsARunWhileItTrains(t *testing.T) {
 	})
 	if listed := page("rollouts/find?run=run&limit=1"); !strings.Contains(listed, `"prompt_id"`) {
 		t.Errorf("the rollouts of its checkpoint: %s", listed)
+	}
+	var newest browse.Page
+	decode(t, page("rollouts/find?run=run&limit=1"), &newest)
+	scored := page(fmt.Sprint("rollouts/score?run=run&id=", newest.Rows[0].ID))
+	if !strings.Contains(scored, `"policy":"the policy of the last checkpoint of run","logprobs":[null,`) {
+		t.Errorf("a rollout of its checkpoint is scored as %s", scored)
 	}
 	if code := interrupt(t, served); code != 0 {
 		t.Errorf("the board: exit code %d", code)

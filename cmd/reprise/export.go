@@ -9,7 +9,7 @@ import (
 
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/words"
-	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/service/transfer"
 	"github.com/reprise-rl/reprise/wire/archive"
 )
@@ -42,8 +42,14 @@ func (c *exportCommand) Run(ctx context.Context) error {
 		done, err = transfer.Export(ctx, string(c.Source), from, o)
 		return err
 	}
-	err := c.Connection.open(ctx, string(c.Source), func(t *client.Table) error { return export(t) },
-		func(t *replay.Table) error { return export(transfer.Local(t)) })
+	err := c.Connection.open(ctx, string(c.Source), byPlace{
+		served: func(t *client.Table) error { return export(t) },
+		inParts: func(t *client.PartedTable) error {
+			return fmt.Errorf("%s: table %s is in parts: export one after the other, by the address of its service, in a "+
+				"cluster as %[2]s.0, %[2]s.1 and so on; in Python table.export joins them", c.Source, t.Name())
+		},
+		kept: func(t browse.Table) error { return export(transfer.Local(t.Table)) },
+	})
 	if err != nil {
 		return err
 	}

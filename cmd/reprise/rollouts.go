@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -11,6 +15,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/client"
+	"github.com/reprise-rl/reprise/internal/disk"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/run"
 	"github.com/reprise-rl/reprise/replay"
@@ -18,17 +23,20 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/service/transfer"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // rolloutsCommand lists the rollouts of a table.
 type rolloutsCommand struct {
-	Source text   `arg:"" help:"grpc://host:port/table, the folder of a run (its last checkpoint), or a journal that no service has open."`
+	Source text   `arg:"" help:"grpc://host:port/table, several with commas for a table in parts, the folder of a run (its last checkpoint), or a journal that no service has open."`
 	Where  text   `help:"Condition, such as \"reward < 0.5 && age > 10 && uses == 0\"."`
-	Sort   text   `help:"Number by which to sort, the greatest first, such as -mean_logprob. Default: the newest first."`
+	Sort   text   `help:"Number by which to sort, the greatest first, such as --sort=-mean_logprob. Default: the newest first."`
 	Text   text   `help:"List those whose text or prompt has this, in upper or lower case."`
 	Limit  int    `default:"20" help:"Rollouts to list, at most 1,000."`
 	Skip   int    `help:"Rollouts to leave out before the first."`
 	Show   uint64 `help:"Show the rollout with this id, with its tokens and log-probs." placeholder:"ID"`
+	HTML   file   `name:"html" help:"Write the list and its rollouts as a page in one file, of 1 MB at most, which needs no table."`
+	Policy dir    `help:"With --show or --html: Hugging Face folder, or a run, whose last checkpoint it is, to score tokens with, for the ratio to that policy."`
 	JSON   bool   `name:"json" help:"Print as JSON."`
 
 	Connection connection `embed:""`
@@ -36,68 +44,239 @@ type rolloutsCommand struct {
 
 // Run prints the list, or the rollout.
 func (c *rolloutsCommand) Run(ctx context.Context) error {
+	if c.HTML != "" && (c.Show != 0 || c.JSON) {
+		return errors.New("--html writes a list with all its rollouts: want it without --show and --json")
+	}
+	policy, err := c.policy()
+	if err != nil {
+		return err
+	}
 	show := func(from browse.Source) error {
 		if c.Show != 0 {
-			shown, err := from.Rollout(ctx, rollout.ID(c.Show))
-			if err == nil && c.JSON {
-				return printJSON(shown)
-			} else if err == nil {
-				printRollout(&shown)
-			}
-			return err
+			return c.showOne(ctx, from, policy)
 		}
 		page, err := from.Rollouts(ctx, replay.Query{Where: string(c.Where), Order: string(c.Sort), Text: string(c.Text),
 			Skip: c.Skip, Limit: c.Limit})
-		if err == nil && c.JSON {
+		switch {
+		case err != nil:
+			return err
+		case c.HTML != "":
+			return c.writePage(ctx, from, policy, &page)
+		case c.JSON:
 			return printJSON(page)
-		} else if err == nil {
-			c.printPage(&page)
 		}
-		return err
+		c.printPage(&page)
+		return nil
 	}
-	return c.Connection.open(ctx, string(c.Source), func(t *client.Table) error { return show(t) },
-		func(t *replay.Table) error { return show(browse.Table{Table: t}) })
+	return c.Connection.open(ctx, string(c.Source), byPlace{
+		served:  func(t *client.Table) error { return show(t) },
+		inParts: func(t *client.PartedTable) error { return show(t) },
+		kept:    func(t browse.Table) error { return show(t) },
+	})
 }
 
-// open finds a table, wherever it is: of a service, as a journal's is for the time being, or in a run's last
-// checkpoint.
-func (c connection) open(ctx context.Context, source string, served func(*client.Table) error,
-	kept func(*replay.Table) error) error {
+// policy reads the model of --policy, before a journal is copied; nil: there is none.
+func (c *rolloutsCommand) policy() (*run.Scorer, error) {
+	if c.Policy == "" {
+		return nil, nil
+	}
+	if c.Show == 0 && c.HTML == "" {
+		return nil, errors.New("--policy scores tokens, which a list does not show: add --show ID, or --html FILE")
+	}
+	folder, err := c.Policy.model()
+	if err != nil {
+		return nil, fmt.Errorf("--policy: %w", err)
+	}
+	policy, err := run.LoadScorer(folder)
+	if err != nil {
+		return nil, fmt.Errorf("--policy: %w", err)
+	}
+	return policy, nil
+}
+
+// scoredRollout is a rollout with the log-probs of its tokens by another policy, null where no policy produced them.
+type scoredRollout struct {
+	browse.Rollout
+	PolicyLogprobs []browse.Number `json:"policy_logprobs,omitempty"`
+}
+
+// showOne prints a rollout.
+func (c *rolloutsCommand) showOne(ctx context.Context, from browse.Source, policy *run.Scorer) error {
+	shown, err := from.Rollout(ctx, rollout.ID(c.Show))
+	if err != nil {
+		return err
+	}
+	all := scoredRollout{Rollout: shown}
+	if policy != nil {
+		if all.PolicyLogprobs, err = scoreWith(ctx, policy, &shown); err != nil {
+			return fmt.Errorf("--policy: %w", err)
+		}
+	}
+	if c.JSON {
+		return printJSON(all)
+	}
+	printRollout(&all)
+	return nil
+}
+
+// mostHTML bounds the rollouts of a page in a file, as JSON.
+const mostHTML = 900 << 10
+
+// writePage writes the rollouts of a list as a page in a file.
+func (c *rolloutsCommand) writePage(ctx context.Context, from browse.Source, policy *run.Scorer,
+	page *browse.Page) error {
+	f := browse.File{Of: string(c.Source), Version: page.Version, Matched: page.Matched}
+	left := 0
+	for _, row := range page.Rows {
+		shown, err := from.Rollout(ctx, row.ID)
+		if errors.Is(err, browse.ErrGone) || errors.Is(err, wire.ErrNotFound) || shown.Left { // since it was listed
+			left++
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		sampled := browse.Sampled{Rollout: shown}
+		if policy != nil {
+			logprobs, err := scoreWith(ctx, policy, &shown)
+			if err != nil {
+				return fmt.Errorf("--policy: %w", err)
+			}
+			sampled.Scores = &browse.Scored{Policy: string(c.Policy), Logprobs: logprobs}
+		}
+		if fits, err := f.Add(sampled, mostHTML); err != nil {
+			return err
+		} else if !fits {
+			break
+		}
+	}
+	var text bytes.Buffer
+	if err := f.Write(&text); err != nil {
+		return err
+	}
+	if err := disk.WriteFile(string(c.HTML), text.Bytes()); err != nil {
+		return err
+	}
+	fmt.Printf("%s: %s of %s, in %s\n", c.HTML, words.Plural(len(f.Rollouts), "rollout"), c.Source,
+		size(int64(text.Len())))
+	if n := len(page.Rows) - len(f.Rollouts) - left; n > 0 {
+		fmt.Printf("  %s more did not fit into %s\n", words.Thousands(n), size(mostHTML))
+	}
+	return nil
+}
+
+// scoreWith scores a rollout, of which only what pages show is known.
+func scoreWith(ctx context.Context, policy *run.Scorer, shown *browse.Rollout) ([]browse.Number, error) {
+	switch {
+	case shown.Left:
+		return nil, fmt.Errorf("rollout %d has left the table: nobody knows its tokens", shown.ID)
+	case shown.Images > 0 || shown.SamplingMask:
+		return nil, fmt.Errorf("rollout %d has images or a sampling mask, which pages do not show: look at a run on its "+
+			"board, which scores it whole", shown.ID)
+	}
+	r := rollout.Rollout{PromptID: shown.PromptID, Tokens: shown.TokenIDs, Temperature: float32(shown.Temperature)}
+	logprobs, err := policy.Score(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	numbers := make([]browse.Number, len(logprobs))
+	for i, x := range logprobs {
+		if numbers[i] = browse.Number(x); shown.Mask[i] == 0 {
+			numbers[i] = browse.Number(math.NaN())
+		}
+	}
+	return numbers, nil
+}
+
+// byPlace says what to do with a table, by where it is found.
+type byPlace struct {
+	served  func(*client.Table) error       // in a service, as a journal's is for the time being
+	inParts func(*client.PartedTable) error // in several
+	kept    func(browse.Table) error        // in a run's last checkpoint
+}
+
+// open finds a table, wherever it is.
+func (c connection) open(ctx context.Context, source string, o byPlace) error {
 	if !strings.Contains(source, "://") {
 		_, err := os.Stat(source)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: want grpc://host:port/table, the folder of a run, or a journal", err)
 		case journal.Is(source):
-			return transfer.WithJournal(ctx, source, served)
+			return transfer.WithJournal(ctx, source, o.served)
 		}
-		table, address, err := run.LastTable(source)
+		table, address, err := lastTable(source)
 		switch {
 		case err != nil:
 			return err
-		case table != nil:
-			return kept(table)
+		case table.Table != nil:
+			return o.kept(table)
 		}
 		source = address
+	}
+	services, name, err := client.SplitTables(source)
+	if err != nil {
+		return err
+	}
+	if len(services) > 1 {
+		return c.openParts(ctx, services, name, o)
 	}
 	connected, table, err := c.table(ctx, source)
 	if err != nil {
 		return err
 	}
 	defer connected.Close()
-	return served(table)
+	if _, err := table.Info(ctx); errors.Is(err, wire.ErrNotFound) { // a cluster may have it in parts
+		if e := c.openParts(ctx, services, name, o); !errors.Is(e, wire.ErrNotFound) {
+			return e
+		}
+		return err
+	}
+	return o.served(table)
+}
+
+// lastTable returns the table in a run's last checkpoint, with its tokenizer, or the address of a table in a service.
+func lastTable(dir string) (table browse.Table, address string, err error) {
+	if table.Table, address, err = run.LastTable(dir); err != nil || table.Table == nil {
+		return table, address, err
+	}
+	tokenizer, err := run.LastTokenizer(dir)
+	if tokenizer != nil {
+		table.Decoder = tokenizer
+	}
+	return table, "", err
+}
+
+// openParts finds a table in parts.
+func (c connection) openParts(ctx context.Context, services []string, name string, o byPlace) error {
+	connected, err := client.DialAll(ctx, services, client.AllOptions{Options: c.options(),
+		Logger: slog.New(slog.DiscardHandler)}) // the list says which parts did not answer
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	table := connected.Table(name)
+	if _, err := table.Info(ctx); err != nil {
+		return err
+	}
+	return o.inParts(table)
 }
 
 // printPage prints rollouts as a table of at most 80 columns.
 func (c *rolloutsCommand) printPage(page *browse.Page) {
-	fmt.Printf("%8s  %-16s %7s %9s %5s %4s %6s  %s\n", "id", "prompt", "reward", "advantage", "age", "uses", "length", "text")
+	wide := 8 // of ids, which are long in a table in parts
+	for _, r := range page.Rows {
+		wide = max(wide, len(fmt.Sprint(r.ID)))
+	}
+	fmt.Printf("%*s  %-16s %7s %9s %5s %4s %6s  %s\n", wide, "id", "prompt", "reward", "advantage", "age", "uses", "length",
+		"text")
 	for _, r := range page.Rows {
 		length := strconv.Itoa(r.Length)
 		if r.Truncated {
 			length += "+"
 		}
-		row := fmt.Sprintf("%8d  %s %7s %9s %5d %4d %6s  %s", r.ID, cell(r.PromptID, 16, true), short(r.Reward),
-			short(r.Advantage), r.Age, r.Uses, length, cell(r.Text, 16, false))
+		row := fmt.Sprintf("%*d  %s %7s %9s %5d %4d %6s  %s", wide, r.ID, cell(r.PromptID, 16, true), short(r.Reward),
+			short(r.Advantage), r.Age, r.Uses, length, cell(r.Text, max(24-wide, 1), false))
 		fmt.Println(strings.TrimRight(row, " "))
 	}
 	from := ""
@@ -105,6 +284,10 @@ func (c *rolloutsCommand) printPage(page *browse.Page) {
 		from = fmt.Sprintf("%d to %d of ", c.Skip+1, c.Skip+n)
 	}
 	fmt.Printf("%s%s, version %d\n", from, words.Plural(page.Matched, "rollout"), page.Version)
+	if n := len(page.Down); n > 0 {
+		fmt.Printf("without those of %s that did not answer: %s\n", words.Plural(n, "part"),
+			strings.Trim(fmt.Sprint(page.Down), "[]"))
+	}
 }
 
 // short formats a number in at most seven columns, "-" if it is not known.
@@ -134,7 +317,7 @@ func cell(text string, columns int, pad bool) string {
 }
 
 // printRollout prints all that is known of a rollout.
-func printRollout(r *browse.Rollout) {
+func printRollout(r *scoredRollout) {
 	if r.Left {
 		fmt.Printf("rollout %d of group %d has left; it was of version %d, with reward %s and advantage %s\n", r.ID, r.Group,
 			r.Version, short(r.Reward), short(r.Advantage))
@@ -249,8 +432,15 @@ func printLife(l *replay.Life) {
 }
 
 // printTokens prints a line for each token.
-func printTokens(r *browse.Rollout) {
-	fmt.Printf("\n%6s %8s %10s %8s %10s\n", "token", "id", "log-prob", "version", "advantage")
+func printTokens(r *scoredRollout) {
+	heading := fmt.Sprintf("\n%6s %8s %10s %8s %10s", "token", "id", "log-prob", "version", "advantage")
+	if r.PolicyLogprobs != nil {
+		heading += "      ratio"
+	}
+	if r.Pieces != nil {
+		heading += "  text"
+	}
+	fmt.Println(heading)
 	starts := make(map[int]browse.Turn, len(r.TurnList))
 	for _, turn := range r.TurnList {
 		starts[int(turn.Start)] = turn
@@ -259,14 +449,22 @@ func printTokens(r *browse.Rollout) {
 		if turn, ok := starts[i]; ok {
 			fmt.Printf("  turn of %d tokens, reward %s\n", turn.End-turn.Start, short(turn.Reward))
 		}
-		if r.Mask[i] == 0 {
-			fmt.Printf("%6d %8d\n", i, id)
-			continue
+		line := fmt.Sprintf("%6d %8d", i, id)
+		if r.Mask[i] == 1 {
+			advantage := r.Advantage
+			if r.Advantages != nil {
+				advantage = r.Advantages[i]
+			}
+			line += fmt.Sprintf(" %10s %8d %10s", short(r.Logprobs[i]), r.Versions[i], short(advantage))
+			if r.PolicyLogprobs != nil {
+				line += fmt.Sprintf(" %10s", short(browse.Number(math.Exp(float64(r.PolicyLogprobs[i]-r.Logprobs[i])))))
+			}
+		} else if r.Pieces != nil {
+			line += strings.Repeat(" ", len(heading)-len("  text")-1-len(line)) // without the line break before it
 		}
-		advantage := r.Advantage
-		if r.Advantages != nil {
-			advantage = r.Advantages[i]
+		if r.Pieces != nil {
+			line += "  " + quoted(r.Pieces[i])
 		}
-		fmt.Printf("%6d %8d %10s %8d %10s\n", i, id, short(r.Logprobs[i]), r.Versions[i], short(advantage))
+		fmt.Println(line)
 	}
 }

@@ -1,10 +1,12 @@
 package board_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,24 +14,25 @@ import (
 	"github.com/reprise-rl/reprise/lab/board"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/replay"
+	pages "github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
 // tables makes a table with a rollout of the prompt that stands in a run's checkpoint, and counts how often it does.
 func tables(t *testing.T, made *int) board.Tables {
 	const file = "checkpoint/table.gob"
-	return board.Tables{Files: []string{file}, Last: func(dir string) (*replay.Table, string, error) {
+	return board.Tables{Files: []string{file}, Last: func(dir string) (pages.Table, string, error) {
 		*made++
 		prompt, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil || strings.HasPrefix(string(prompt), "grpc") {
-			return nil, string(prompt), err
+			return pages.Table{}, string(prompt), err
 		}
 		table, err := replay.New(replay.Options{Capacity: 8})
 		must(t, err)
 		_, err = table.Insert(t.Context(), rollout.Group{Rollouts: []*rollout.Rollout{rollout.New(string(prompt),
 			[]int32{1}, rollout.Completion{Tokens: []int32{2}, Logprobs: []float32{-1}})}})
 		must(t, err)
-		return table, "", nil
+		return pages.Table{Table: table}, "", nil
 	}}
 }
 
@@ -100,6 +103,70 @@ func TestTheRolloutsOfARunsLastCheckpointAreShown(t *testing.T) {
 	if got := prompts(t, b, "deep/a"); !strings.Contains(got, "has 1024 MB: the board restores tables of up to 1024 MB") {
 		t.Errorf("a large table: %s", got)
 	}
+}
+
+// constant gives every token the same log-prob.
+type constant float32
+
+func (c constant) Score(_ context.Context, r *rollout.Rollout) ([]float32, error) {
+	return slices.Repeat([]float32{float32(c)}, len(r.Tokens)), nil
+}
+
+func TestRolloutsAreScoredByThePolicyOfTheirCheckpoint(t *testing.T) {
+	dir, made, read := t.TempDir(), 0, 0
+	a, other := begin(t, dir, "a").train(3, 1).save("sums/1", 1), begin(t, dir, "other").train(3, 1).save("sums/2", 1)
+	const weights = "checkpoint/model.safetensors"
+	all := tables(t, &made)
+	meanwhile := func() {}
+	all.PolicyFiles = []string{weights}
+	all.Policy = func(dir string) (board.Scorer, error) {
+		read++
+		text, err := os.ReadFile(filepath.Join(dir, weights))
+		meanwhile()
+		return constant(-len(text)), err
+	}
+	put := func(w *written, text string) {
+		must(t, os.WriteFile(filepath.Join(w.dir, weights), []byte(text), 0o644))
+	}
+	put(a, "1")
+	put(other, "22")
+	b, err := board.Open(dir, all)
+	must(t, err)
+	defer b.Close()
+	score := func(run, want string, reads int) {
+		t.Helper()
+		got := ask(b, "/rollouts/score?id=1&run="+run, "").Body.String()
+		if !strings.Contains(got, want) || read != reads {
+			t.Errorf("%s: %s after %d reads, want %s after %d", run, got, read, want, reads)
+		}
+	}
+	const byA = `{"policy":"the policy of the last checkpoint of a","logprobs":[null,-1]}`
+	score("a", byA, 1)
+	score("a", byA, 1) // kept
+	score("other", `"logprobs":[null,-2]`, 2)
+	score("a", byA, 3) // one policy is kept
+	put(a, "333")
+	a.save("sums/1", 2)
+	score("a", `"logprobs":[null,-3]`, 4)
+	put(a, "4444")
+	a.save("sums/1", 3)
+	meanwhile = func() { a.save("sums/1", 4) }
+	score("a", "saved another checkpoint meanwhile: ask again", 5)
+	meanwhile = func() {}
+	score("a", `"logprobs":[null,-4]`, 6)
+	if shown := ask(b, "/rollouts/one?id=1&run=a", "").Body.String(); !strings.Contains(shown, `"scorable":true`) {
+		t.Errorf("the page does not offer the ratio: %s", shown)
+	}
+	if got := ask(b, "/rollouts/score?id=9&run=a", "").Body.String(); !strings.Contains(got, "the table does not hold it") {
+		t.Errorf("a rollout that is not there: %s", got)
+	}
+	must(t, os.Truncate(filepath.Join(other.dir, weights), 2<<30+1))
+	score("other", "reads policies of up to 2048 MB: call reprise rollouts", 6)
+	must(t, os.Remove(filepath.Join(other.dir, weights)))
+	outside := filepath.Join(t.TempDir(), "secret")
+	must(t, os.WriteFile(outside, []byte("secret"), 0o644))
+	must(t, os.Symlink(outside, filepath.Join(other.dir, weights)))
+	score("other", "error", 6)
 }
 
 func TestAttackNoTableOutsideTheFolderIsRestored(t *testing.T) {

@@ -81,8 +81,9 @@ func renderRun(w io.Writer, run *results.Run) error {
 	}
 	p.Sections = append(p.Sections, section{ID: "rollouts", Title: "Rollouts", Text: []string{
 		"The first command lists the rollouts in the table of the last checkpoint in a terminal, the second shows them on " +
-			"a page, token by token: link Rollouts of the run. This file has none of them."},
-		Command: "reprise rollouts RUN\nreprise board FOLDER-OF-RUNS"})
+			"a page, token by token: link Rollouts of the run. The third writes that page with some of them into a file, of " +
+			"1 MB at most, to send or to keep. This file has none of them."},
+		Command: "reprise rollouts RUN\nreprise board FOLDER-OF-RUNS\nreprise rollouts RUN --html rollouts.html"})
 	return p.write(w)
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -119,17 +118,6 @@ func LastTable(dir string) (table *replay.Table, address string, err error) {
 		return nil, "", under("replay", err)
 	}
 	return table, "", restoreLast(dir, table)
-}
-
-// TableFiles lists, below a run's folder, all files that [LastTable] may read.
-func TableFiles() []string {
-	files := []string{results.ConfigFile, bufferFile}
-	for _, suffix := range checkpointSuffixes() {
-		for _, name := range []string{stateFile, tableFile} {
-			files = append(files, filepath.Join(results.CheckpointDir+suffix, name))
-		}
-	}
-	return files
 }
 
 // restoreLast restores a table from a run's last checkpoint.

@@ -451,6 +451,39 @@ def test_coroutines_reach_all_parts(servers: list[Server]) -> None:
 # Outages.
 
 
+def test_rollouts_of_all_parts_are_listed_in_one_order(create: Callable[..., parts.Table]) -> None:
+    table = create(capacity=600, history=100)
+    rewards = [i % 5 / 4 for i in range(30)]
+    columns = {**rollouts([4] * 30), "prompt_id": [f"p{i % 6}" for i in range(30)], "reward": rewards}
+    known = dict(zip(table.insert(columns).tolist(), rewards))
+    assert len({plan.cut(id)[0] for id in known}) == PARTS
+    newest = sorted(known, key=lambda id: (-plan.cut(id)[1], plan.cut(id)[0]))
+    assert [row["id"] for row in table.rollouts()] == newest
+    best = sorted(newest, key=lambda id: -known[id])  # stable: ties as above
+    for skip in range(0, 30, 7):
+        assert [row["id"] for row in table.rollouts(order="reward", skip=skip, limit=7)] == best[skip : skip + 7]
+    assert {row["id"] for row in table.rollouts(where="reward > 0.6")} == {id for id in known if known[id] > 0.6}
+    with pytest.raises(reprise.Invalid, match="skip: 995 with limit 6: want 1000 together"):
+        table.rollouts(skip=995, limit=6)
+    with pytest.raises(reprise.Invalid, match="use reward"):
+        table.rollouts(where="rewrd > 0")
+    batch = table.sample(4, scope="global")
+    id = int(batch.ids[0])
+    shown = table.rollout(id)
+    group = {row["id"] for row in shown["group_rollouts"]}
+    assert shown["id"] == id in group and shown["life"]["id"] == id
+    assert {row["prompt_id"] for row in shown["prompt_rollouts"]["rollouts"]} <= {shown["prompt_id"]}
+    others = {row["id"] for row in table.rollouts(prompt=shown["prompt_id"])} - group
+    assert {row["id"] for row in shown["prompt_rollouts"]["rollouts"]} == others
+    assert shown["prompt_rollouts"]["matched"] == len(others)
+    drawn = [event["draw"]["batch"] for event in shown["life"]["events"] if event["event"] == "drawn"]
+    assert len(drawn) == 1 and plan.cut(drawn[0])[0] == plan.cut(id)[0]
+    for gone in (plan.join(1, 999), plan.join(77, 1)):
+        with pytest.raises(reprise.NotFound):
+            table.rollout(gone)
+    assert len(table.rollouts()) == 30 and not table.down
+
+
 @pytest.mark.parametrize("before", [0, 9])
 def test_a_part_that_comes_back_has_its_rollouts_and_gets_the_version(
     mortal: Callable[..., Server], before: int

@@ -44,6 +44,7 @@ type Page struct {
 	Version rollout.Version `json:"version"` // of the table
 	Matched int             `json:"matched"` // rollouts that the query finds
 	Rows    []Row           `json:"rollouts"`
+	Down    []int           `json:"down,omitempty"` // parts of the table that did not answer: theirs are missing
 }
 
 // Row is what a list shows of a rollout.
@@ -64,7 +65,8 @@ type Row struct {
 	Truncated   bool            `json:"truncated"`
 	Probability Number          `json:"probability"` // that its shard's next draw falls on it
 	Text        string          `json:"text"`
-	Cut         bool            `json:"cut,omitempty"` // text or prompt_id has more
+	Cut         bool            `json:"cut,omitempty"`   // text or prompt_id has more
+	Order       *float64        `json:"order,omitempty"` // by which the query orders; nil: by nothing, or not known
 }
 
 // Rollout is all that is known of a rollout.
@@ -93,14 +95,30 @@ type Rollout struct {
 	Images      int               `json:"images,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 
-	PromptText string `json:"prompt_text,omitempty"` // decoded
-	Decoded    bool   `json:"decoded,omitempty"`     // the text is not the client's
+	PromptText string   `json:"prompt_text,omitempty"` // decoded
+	Decoded    bool     `json:"decoded,omitempty"`     // the text is not the client's
+	Pieces     []string `json:"pieces,omitempty"`      // each token decoded by itself
+
+	Scorable     bool `json:"scorable,omitempty"`      // a policy can be asked by [Scorer]
+	SamplingMask bool `json:"sampling_mask,omitempty"` // tokens were drawn from lists of ids, not from all
 
 	Left bool         `json:"left,omitempty"` // of it only its id, group, version, reward, advantage and life are known
 	Life *replay.Life `json:"life,omitempty"` // nil: the table does not remember it
 
 	Mates  []Row `json:"group_rollouts"`  // of its group, itself among them, the oldest first
 	Others Page  `json:"prompt_rollouts"` // other groups' of its prompt, the newest version first
+}
+
+// Scorer is a source that has a policy to score rollouts with.
+type Scorer interface {
+	// Score returns the log-probs of a rollout's tokens by the policy. Errors are those of [Source].Rollout.
+	Score(ctx context.Context, id rollout.ID) (Scored, error)
+}
+
+// Scored is what a policy would give a rollout's tokens.
+type Scored struct {
+	Policy   string   `json:"policy"`   // which it is, in words
+	Logprobs []Number `json:"logprobs"` // at the rollout's temperature; null for tokens that no policy produced
 }
 
 // Turn is rollout.Turn.
@@ -144,6 +162,7 @@ const (
 	rowNumbers  = 512
 	mateBytes   = worstJSON*2*matePreview + rowNumbers
 	eventBytes  = 1024 // a caller's name among them
+	pieceBytes  = 32   // of a token's text beside its bytes, in memory and as JSON
 	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes
 	besideBytes = maxMates*mateBytes + maxOthers*RowBytes + lifeBytes
 )
@@ -163,14 +182,21 @@ type Decoder interface {
 // Table is the source of a table in this process.
 type Table struct {
 	*replay.Table
-	Decoder Decoder // for the texts of rollouts that came without one, and for prompts; nil: none
+	Decoder Decoder // for the texts of rollouts that came without one, for prompts and for tokens; nil: none
+	Policy  Policy  // nil: none
+}
+
+// Policy scores rollouts. Its method may be called concurrently.
+type Policy interface {
+	// Score returns the log-prob of each token of a rollout at its temperature, and in words which policy it is.
+	Score(ctx context.Context, r *rollout.Rollout) (logprobs []float32, name string, err error)
 }
 
 // Bytes returns the most that a rollout takes as JSON, with what is shown beside it.
 func (t Table) Bytes(r *rollout.Rollout) int64 {
 	n := worstJSON*r.Bytes() + besideBytes
 	if t.Decoder != nil {
-		n += (1 + worstJSON) * t.Decoder.DecodedBytes(r.Tokens)
+		n += (1+2*worstJSON)*t.Decoder.DecodedBytes(r.Tokens) + pieceBytes*int64(len(r.Tokens))
 	}
 	return n
 }
@@ -178,7 +204,14 @@ func (t Table) Bytes(r *rollout.Rollout) int64 {
 // Rollouts implements [Source].
 func (t Table) Rollouts(ctx context.Context, q replay.Query) (Page, error) {
 	matched, held, err := t.Inspect().Find(ctx, q)
-	return Page{Version: t.Version(), Matched: matched, Rows: t.rows(held, preview)}, err
+	page := Page{Version: t.Version(), Matched: matched, Rows: t.rows(held, preview)}
+	for i := range held {
+		if order := held[i].Order; q.Order != "" && !math.IsNaN(order) { // JSON knows no infinity
+			order = max(-math.MaxFloat64, min(order, math.MaxFloat64))
+			page.Rows[i].Order = &order
+		}
+	}
+	return page, err
 }
 
 // Rollout implements [Source].
@@ -214,6 +247,7 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 		Temperature: Number(x.Temperature), TopP: Number(x.TopP), TokenIDs: x.Tokens, Versions: x.Versions,
 		Mask: make([]int8, len(x.Mask)), Logprobs: numbers(x.Logprobs), Advantages: numbers(x.Advantages),
 		Values: numbers(x.Values), RefLogprobs: numbers(x.RefLogprobs), Images: len(x.Images), Meta: x.Meta,
+		Scorable: t.Policy != nil, SamplingMask: x.SamplingMask.Len() > 0,
 	}
 	for i, m := range x.Mask {
 		shown.Mask[i] = int8(m)
@@ -221,6 +255,10 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	if t.Decoder != nil {
 		shown.Decoded = x.Text == ""
 		shown.PromptText = t.Decoder.Decode(x.Tokens[:promptTokens(x)])
+		shown.Pieces = make([]string, len(x.Tokens))
+		for i := range x.Tokens {
+			shown.Pieces[i] = t.Decoder.Decode(x.Tokens[i : i+1])
+		}
 	}
 	for _, turn := range x.Turns {
 		shown.TurnList = append(shown.TurnList, Turn{turn.Start, turn.End, Number(turn.Reward), turn.Done})
@@ -238,10 +276,37 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	slices.SortFunc(mates, func(a, b replay.Held) int { return cmp.Compare(a.ID, b.ID) })
 	shown.Mates = t.rows(mates, matePreview)
 	if x.PromptID != "" { // nobody knows which rollouts without one are of the same prompt
-		shown.Others, err = t.Rollouts(ctx, replay.Query{Prompt: x.PromptID, Except: h.Group, Order: "version",
-			Limit: maxOthers})
+		shown.Others, err = t.Rollouts(ctx, OtherGroups(&shown))
 	}
 	return shown, err
+}
+
+// Score implements [Scorer].
+func (t Table) Score(ctx context.Context, id rollout.ID) (Scored, error) {
+	if t.Policy == nil {
+		return Scored{}, fmt.Errorf("rollout %d cannot be scored, as there is no policy here: the board scores those of a "+
+			"run with its checkpoint, and reprise rollouts with --policy: %w", id, rollout.ErrInvalid)
+	}
+	h, ok := t.Inspect().Get(id)
+	if !ok {
+		return Scored{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
+	}
+	logprobs, name, err := t.Policy.Score(ctx, h.Rollout)
+	if err != nil {
+		return Scored{}, err
+	}
+	scored := Scored{Policy: name, Logprobs: numbers(logprobs)}
+	for i, m := range h.Rollout.Mask {
+		if m == 0 {
+			scored.Logprobs[i] = Number(math.NaN())
+		}
+	}
+	return scored, nil
+}
+
+// OtherGroups returns the query for [Rollout].Others.
+func OtherGroups(r *Rollout) replay.Query {
+	return replay.Query{Prompt: r.PromptID, Except: r.Group, Order: "version", Limit: maxOthers}
 }
 
 func (t Table) rows(held []replay.Held, most int) []Row {

@@ -1,12 +1,17 @@
 package browse_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +135,7 @@ func TestTheListFiltersSortsAndPagesByItsAddress(t *testing.T) {
 	until(p, `document.querySelector("#one h2")?.textContent === "Rollout 29"`)
 	p.Key("j")
 	until(p, `document.querySelector("#one h2").textContent === "Rollout 28"`)
-	if n := p.Text(`document.querySelectorAll(".mate").length`); n != "6" {
+	if n := p.Text(`document.querySelector(".mates").children.length`); n != "6" {
 		t.Errorf("%s rollouts of its group, want 6", n)
 	}
 	p.Eval(`document.querySelector(".tokens").focus()`)
@@ -284,6 +289,176 @@ func TestWhatCameWithoutTextIsDecoded(t *testing.T) {
 	}
 	if *shots != "" {
 		p.Shot(filepath.Join(*shots, "rollouts-decoded.png"))
+	}
+}
+
+// halved gives a token half the probability that it had, the first of the policy's double.
+type halved struct{}
+
+func (halved) Score(_ context.Context, r *rollout.Rollout) ([]float32, string, error) {
+	if r.Text == hostile {
+		return nil, "", errors.New("the model has 16 positions: <b>shorten it</b>")
+	}
+	logprobs := slices.Clone(r.Logprobs)
+	for i := range logprobs {
+		logprobs[i] -= math.Ln2
+		if i == 4 {
+			logprobs[i] += 2 * math.Ln2
+		}
+	}
+	return logprobs, "a test's policy", nil
+}
+
+func TestTokensAreColouredByTheRatioToThePolicy(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, browse.Table{Table: filled(t), Decoder: spelt{}, Policy: halved{}})
+	p.Size(1280, 900)
+	p.Go(address + "&id=121&colour=ratio+to+the+policy")
+	said := `document.querySelector(".tools output").textContent`
+	until(p, said+`.startsWith("By")`)
+	if got := p.Text(said); got != "By a test's policy: mean ratio 0.5417, 36 of 36 tokens outside 0.8 to 1.2" {
+		t.Errorf("the page says %q", got)
+	}
+	look := func(token int) string {
+		return p.Text(fmt.Sprintf(`(() => { const c = document.querySelector(".tokens [data-i='%d']");
+			c.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+			return c.classList[0] + " " + c.style.getPropertyValue("--heat") + ": " + %s; })()`, token, said))
+	}
+	for token, want := range map[int][]string{
+		3: {"given 0%: token 3: id 104, “the tokens [104]U+202E”, not the policy's"},
+		4: {"high 70%: token 4: ", ", ratio 2 (log-prob now "}, 5: {"low 70%: token 5: ", ", ratio 0.5 (log-prob now "},
+	} {
+		got := look(token)
+		for _, part := range want {
+			if !strings.Contains(got, part) {
+				t.Errorf("token %d says %q, want %q", token, got, part)
+			}
+		}
+	}
+	p.Go(address + "&id=301")
+	until(p, `document.querySelector("#one .tokens")`)
+	p.Eval(`(() => { const s = document.querySelector(".tools select"); s.value = "ratio to the policy"; s.onchange(); })()`)
+	until(p, said+`.includes("16 positions")`)
+	if p.Text(`document.querySelectorAll(".tools b").length`) != "0" {
+		t.Error("an error became part of the page")
+	}
+	p.Go(serve(t, browse.Table{Table: filled(t)}) + "&id=121&colour=ratio+to+the+policy")
+	until(p, `document.querySelector("#one .tokens")`)
+	if got := p.Text(`document.querySelector(".tools select").value`); got != "log-prob" {
+		t.Errorf("without a policy tokens are coloured by %s", got)
+	}
+}
+
+func TestAPromptsAnswersAreShownByVersion(t *testing.T) {
+	p := browsertest.Open(t)
+	address := serve(t, browse.Table{Table: filled(t)})
+	p.Size(1280, 900)
+	p.Go(address + "&id=121")
+	until(p, `document.querySelector(".rewards")`)
+	if got := p.Text(`[...document.querySelectorAll(".version summary")].map((e) => e.textContent.split(",")[0]).join("; ")`); got !=
+		"Version 8: 6 rollouts; Version 0: 6 rollouts" {
+		t.Errorf("the versions are %s", got)
+	}
+	dots := `document.querySelectorAll(".rewards %s").length`
+	for kind, want := range map[string]string{"circle": "18", ".own": "5", ".self": "1"} {
+		if got := p.Text(fmt.Sprintf(dots, kind)); got != want {
+			t.Errorf("%s: %s of the chart, want %s", kind, got, want)
+		}
+	}
+	ids := `[...document.querySelectorAll("#rows tbody th")].map((e) => e.textContent).join(" ")`
+	for _, c := range []struct{ link, only, ids string }{
+		{"List them", "Only group 21 ×", "126 125 124 123 122 121"},
+		{"List all", "Only prompt sums/train/0 ×", "246 245 244 243 242 241 126 125 124 123 122 121 6 5 4 3 2 1"},
+	} {
+		p.Go(address + "&id=121")
+		until(p, `document.querySelector(".rewards")`)
+		p.Eval(fmt.Sprintf(`[...document.querySelectorAll("#one a")].find((a) => a.textContent === %q).click()`, c.link))
+		until(p, `document.querySelector("#count").textContent.includes("found")`)
+		if only, got := p.Text(`document.querySelector("#only").textContent`), p.Text(ids); only != c.only || got != c.ids {
+			t.Errorf("%s: %q has %s, want %q with %s", c.link, only, got, c.only, c.ids)
+		}
+		p.Eval(`document.querySelector("#only button").click()`)
+		until(p, `document.querySelector("#only").hidden && document.querySelectorAll("#rows tbody tr").length === 100`)
+	}
+}
+
+// written writes a file with the rollouts that a query finds, and returns its address.
+func written(t *testing.T, table browse.Table, q replay.Query) string {
+	t.Helper()
+	page, err := table.Rollouts(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := browse.File{Of: "<i>a run</i>", Version: page.Version, Matched: page.Matched}
+	for _, row := range page.Rows {
+		shown, err := table.Rollout(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scored := browse.Scored{Policy: "a test's policy", Logprobs: slices.Clone(shown.Logprobs)}
+		fits, err := f.Add(browse.Sampled{Rollout: shown, Scores: &scored}, 200<<10)
+		if big := row.ID == 302; err != nil || fits == big {
+			t.Fatalf("rollout %d fits: %t, %v", row.ID, fits, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "rollouts.html")
+	var text bytes.Buffer
+	if err := f.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if text.Len() > 300<<10 {
+		t.Errorf("the file has %d bytes", text.Len())
+	}
+	return "file://" + path
+}
+
+func TestAFileShowsItsRolloutsWithoutATable(t *testing.T) {
+	p := browsertest.Open(t)
+	p.Size(390, 900)
+	p.Go(written(t, browse.Table{Table: filled(t)}, replay.Query{Limit: 12}))
+	ids := `[...document.querySelectorAll("#rows tbody th")].map((e) => e.textContent).join(" ")`
+	until(p, `document.querySelector("#rows tbody tr")`)
+	if got := p.Text(ids); got != "303 301 300 299 298 297 296 295 294 293 292" {
+		t.Errorf("the file lists %s", got)
+	}
+	if got := p.Text(`document.querySelector("#of").textContent + ": " + document.querySelector("#count").textContent`); got !=
+		"<i>a run</i>: 11 rollouts in this file, of 303, table at version 10" {
+		t.Errorf("the file says %q", got)
+	}
+	if *shots != "" {
+		p.Shot(filepath.Join(*shots, "rollouts-file.png"))
+	}
+	p.Eval(`document.forms[0].elements.text.value = "ANSWER is 94."; document.forms[0].requestSubmit()`)
+	until(p, `document.querySelector("#count").textContent.startsWith("1 rollout ")`)
+	p.Eval(`document.forms[0].elements.text.value = ""; document.forms[0].requestSubmit()`)
+	until(p, `document.querySelectorAll("#rows tbody tr").length === 11`)
+	p.Eval(`[...document.querySelectorAll("thead button")].find((b) => b.textContent.startsWith("log-prob")).click()`)
+	until(p, `document.querySelector("[aria-sort]").textContent.startsWith("log-prob")`)
+	if sorted := p.Eval(`(() => { const all = [...document.querySelectorAll("#rows tbody td.wide")].map((e) =>
+		Number(e.textContent.replace("−", "-"))); return all.length === 11 && all.every((x, i) => !i || x <= all[i - 1]); })()`); sorted != true {
+		t.Errorf("the order by log-prob is %s", p.Text(ids))
+	}
+	p.Eval(`document.querySelector("#rows tbody th a[href*='id=301']").click()`)
+	until(p, `document.querySelector("#one h2")?.textContent === "Rollout 301"`)
+	shown := p.Text(`document.querySelector("#one").textContent`)
+	if !strings.Contains(shown, "<script>window.hurt = 1</script>") || strings.ContainsAny(shown, "\x1b\x00\u202e") ||
+		p.Eval(`window.hurt === undefined && !document.querySelector("main script, main img, main b, header i")`) != true {
+		t.Errorf("a hostile text is shown as %s", shown)
+	}
+	p.Eval(`(() => { const s = document.querySelector(".tools select"); s.value = "ratio to the policy"; s.onchange(); })()`)
+	until(p, `document.querySelector(".tools output").textContent.startsWith("By a test's policy: mean ratio 1, 0 of ")`)
+	p.Eval(`document.querySelector("#one .mate a[href*='id=302']").click()`)
+	until(p, `document.querySelector("#one .alarm")?.textContent.includes("rollout 302 is not one of them")`)
+	p.Eval(`history.back()`)
+	until(p, `document.querySelector("#one h2")?.textContent === "Rollout 301"`)
+	if wide := p.Text(`document.documentElement.scrollWidth`); wide != "390" {
+		t.Errorf("the page is %s px wide in 390 px", wide)
+	}
+	for _, e := range p.Errors {
+		t.Errorf("the page says %.400s", e)
 	}
 }
 

@@ -28,10 +28,10 @@ var (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Handler serves the page at /rollouts and what it asks for below: find and one, and its script and style sheet. Source
-// returns the table that a request names by the parameter table of the address, or run, a run whose last checkpoint has
-// the table: the page hands both on, and shows what it was given. Status is the
-// status code of an error of a source that is neither [ErrGone] nor rollout.ErrInvalid.
+// Handler serves the page at /rollouts and what it asks for below: find, one and score, and its script and style sheet.
+// Source returns the table that a request names by the parameter table of the address, or run, a run whose last
+// checkpoint has the table: the page hands both on, and shows what it was given. A source that is a [Scorer] can score.
+// Status is the status code of an error of a source that is neither [ErrGone] nor rollout.ErrInvalid.
 func Handler(source func(r *http.Request) (Source, error), status func(error) int) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /rollouts", text("text/html", pageText))
@@ -62,6 +62,7 @@ func Handler(source func(r *http.Request) (Source, error), status func(error) in
 	}
 	mux.HandleFunc("GET /rollouts/find", answer(find))
 	mux.HandleFunc("GET /rollouts/one", answer(one))
+	mux.HandleFunc("GET /rollouts/score", answer(score))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
@@ -81,8 +82,13 @@ func text(kind, content string) http.HandlerFunc {
 
 func find(of Source, r *http.Request) (any, error) {
 	values := r.URL.Query()
-	q := replay.Query{Where: values.Get("where"), Order: values.Get("order"), Text: values.Get("text")}
-	var err error
+	q := replay.Query{Where: values.Get("where"), Order: values.Get("order"), Text: values.Get("text"),
+		Prompt: values.Get("prompt")}
+	group, err := whole(values, "group")
+	if err != nil {
+		return nil, err
+	}
+	q.Group = uint64(group)
 	if q.Skip, err = whole(values, "skip"); err != nil {
 		return nil, err
 	}
@@ -98,6 +104,18 @@ func one(of Source, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return of.Rollout(r.Context(), rollout.ID(id))
+}
+
+func score(of Source, r *http.Request) (any, error) {
+	id, err := whole(r.URL.Query(), "id")
+	if err != nil {
+		return nil, err
+	}
+	s, ok := of.(Scorer)
+	if !ok {
+		s = Table{} // says what can be done
+	}
+	return s.Score(r.Context(), rollout.ID(id))
 }
 
 // whole returns a parameter that is a whole number; 0 if it is not given.

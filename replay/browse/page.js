@@ -56,14 +56,18 @@
   }
   const line = (text, ended) => element("span", "line", said(text, 300, "span", ended));
 
+  // A file has its rollouts in itself, and its state behind # of the address.
+  const kept = JSON.parse(find("#kept")?.textContent || "null");
+  const parameters = () => new URLSearchParams(kept ? location.hash.slice(1) : location.search);
+
   // The address: table, or the folder of a run, says whose rollouts, the rest what is shown of them.
-  const state = () => Object.fromEntries(new URLSearchParams(location.search));
+  const state = () => Object.fromEntries(parameters());
   function address(changes) {
-    const p = new URLSearchParams(location.search);
+    const p = parameters();
     for (const [key, value] of Object.entries(changes)) {
       if (value === "" || value == null || value === 0) p.delete(key); else p.set(key, value);
     }
-    return "?" + p;
+    return (kept ? "#" : "?") + p;
   }
   function go(changes, replace = false) {
     history[replace ? "replaceState" : "pushState"](null, "", address(changes));
@@ -75,8 +79,23 @@
     return a;
   };
 
+  // look answers what a table would be asked, of the rollouts of a file.
+  function look(what) {
+    const s = state(), word = (s.text || "").toLowerCase(), by = (s.order || "").replace(/^-/, ""), way = s.order?.startsWith("-") ? 1 : -1;
+    if (what === "one") {
+      const found = kept.rollouts.find((r) => r.id === Number(s.id));
+      if (!found) throw new Error("This file has " + counted(kept.rollouts.length) + " of the table, and rollout " + s.id + " is not one of them.");
+      return found;
+    }
+    const found = kept.rollouts.filter((r) => (!word || r.text.toLowerCase().includes(word) || r.prompt_id.toLowerCase().includes(word)) &&
+      (!s.group || r.group === Number(s.group)) && (!s.prompt || r.prompt_id === s.prompt));
+    if (by) found.sort((a, b) => way * ((a[by] ?? -Infinity) - (b[by] ?? -Infinity)));
+    return { version: kept.version, matched: found.length, rollouts: found.slice(Number(s.skip) || 0).slice(0, size) };
+  }
+
   async function ask(what, extra) {
-    const p = new URLSearchParams(location.search);
+    if (kept) return look(what);
+    const p = parameters();
     for (const [key, value] of Object.entries(extra)) p.set(key, value);
     const answer = await fetch("rollouts/" + what + "?" + p, { cache: "no-store" });
     let found;
@@ -131,12 +150,26 @@
     body.children[at]?.scrollIntoView({ block: "nearest" });
   }
 
+  // only says of which group or prompt alone the rollouts are, with a way back to all.
+  function only(s) {
+    const box = find("#only");
+    box.replaceChildren(...["group", "prompt"].filter((key) => s[key]).map((key) => {
+      const b = element("button", "", "Only " + key + " ", said(s[key], 100, "span"), " ×");
+      b.type = "button";
+      b.title = "Show those of all " + key + "s";
+      b.onclick = () => go({ [key]: "", skip: 0 });
+      return b;
+    }));
+    box.hidden = !box.children.length;
+  }
+
   async function showList(query) {
     const now = ++asked, s = state(), skip = Number(s.skip) || 0;
     for (const input of form.querySelectorAll("input")) {
       if (document.activeElement !== input) input.value = s[input.name] || "";
     }
     heading();
+    only(s);
     let page;
     try {
       page = await ask("find", { limit: size });
@@ -159,7 +192,7 @@
       return tr;
     }));
     find("#count").textContent = whole.format(page.matched) + (page.matched === 1 ? " rollout" : " rollouts") +
-      (s.where || s.text ? " found" : "") + (s.run ? " in the last checkpoint, at version " : ", table at version ") + whole.format(page.version);
+      (kept ? " in this file, of " + whole.format(kept.matched) : s.where || s.text || s.group || s.prompt ? " found" : "") + (s.run ? " in the last checkpoint, at version " : ", table at version ") + whole.format(page.version);
     find("#paging").hidden = page.matched <= size && !skip;
     find("#place").textContent = rows.length ? whole.format(skip + 1) + "–" + whole.format(skip + rows.length) : "none here";
     find("#before").disabled = !skip;
@@ -177,15 +210,33 @@
     all.version = (i) => span ? (r.versions[i] - least) / span : 0;
     if (r.values) all.value = scaled(r.values);
     if (r.ref_logprobs) all["log-ratio to the reference"] = scaled(r.logprobs.map((p, i) => p == null ? null : p - r.ref_logprobs[i]));
+    if (r.scorable || r.scores) all[ratio] = (i) => { const x = logRatio(r, i); return x == null ? null : Math.max(-1, Math.min(1, 2 * x)); };
     return all;
+  }
+  const ratio = "ratio to the policy";
+  const keys = {
+    "log-prob": "red: unlikely when it was drawn", advantage: "green: above 0, red: below", version: "green: by newer weights than the oldest token",
+    value: "green: above 0, red: below", "log-ratio to the reference": "green: likelier than under the reference, red: less likely",
+    [ratio]: "green: likelier now, red: less likely now; in full from a factor of 1.65 on",
+  };
+  const logRatio = (r, i) => r.scores?.logprobs[i] == null || r.logprobs[i] == null ? null : r.scores.logprobs[i] - r.logprobs[i];
+
+  // summary says how far a rollout's tokens are from the policy that scored them.
+  function summary(r) {
+    const ratios = r.mask.flatMap((m, i) => m && logRatio(r, i) != null ? [Math.exp(logRatio(r, i))] : []);
+    if (!ratios.length) return "The rollout came without log-probs: there is nothing to compare with.";
+    const far = ratios.filter((x) => x < 0.8 || x > 1.2).length;
+    return "By " + r.scores.policy + ": mean ratio " + number(ratios.reduce((a, b) => a + b, 0) / ratios.length) + ", " +
+      whole.format(far) + " of " + whole.format(ratios.length) + " tokens outside 0.8 to 1.2";
   }
 
   function tokens(r) {
-    const all = shades(r), box = element("div", "box tokens"), tools = element("div", "tools"), about = element("output");
+    const all = shades(r), box = element("div", r.pieces ? "box tokens spelt" : "box tokens"), tools = element("div", "tools"), about = element("output");
     const choice = element("select"), count = r.token_ids.length, starts = new Map((r.turn_list || []).map((t, i) => [t.start, i]));
     for (const key of Object.keys(all)) choice.append(new Option(key, key));
     choice.value = all[state().colour] ? state().colour : "log-prob";
-    tools.append(element("label", "", "Colour by ", choice), about);
+    const key = element("span", "still");
+    tools.append(element("label", "", "Colour by ", choice), key, about);
     box.tabIndex = 0;
     let cells = [], marked = -1, shown = 2000;
     const paint = () => cells.forEach((c, i) => {
@@ -202,10 +253,11 @@
           const t = r.turn_list[turn];
           box.append(element("span", "turn", "Turn " + (turn + 1) + ", reward " + signed(t.reward) + (t.done ? ", ends the episode" : "")));
         }
-        const c = element("span", "", String(r.token_ids[i]));
+        const c = element("span", "", ...piece(r, i));
         c.dataset.i = i;
         cells.push(c);
-        box.append(c, " ");
+        box.append(c, r.pieces ? "" : " ");
+        if (r.pieces?.[i].endsWith("\n")) box.append(element("br"));
       }
       if (count > shown) {
         const more = element("button", "more", "Show " + (count <= 10 * shown ? "all " + whole.format(count) : whole.format(10 * shown) + " of " + whole.format(count)) + " tokens");
@@ -220,9 +272,11 @@
       cells[marked]?.classList.remove("mark");
       cells[marked = i].classList.add("mark");
       const parts = ["token " + i + ": id " + r.token_ids[i]];
+      if (r.pieces) parts.push("“" + visible(r.pieces[i]) + "”");
       if (r.mask[i]) {
         const p = r.logprobs[i];
         parts.push("log-prob " + number(p) + (p == null ? "" : " (p " + number(Math.exp(p)) + ")"), "version " + r.versions[i]);
+        if (logRatio(r, i) != null) parts.push("ratio " + number(Math.exp(logRatio(r, i))) + " (log-prob now " + number(r.scores.logprobs[i]) + ")");
         if (r.advantages) parts.push("advantage " + signed(r.advantages[i]));
         if (r.values) parts.push("value " + number(r.values[i]));
         if (r.ref_logprobs) parts.push("reference log-prob " + number(r.ref_logprobs[i]));
@@ -231,15 +285,33 @@
       }
       about.textContent = parts.join(", ");
     };
-    box.onmouseover = (e) => tell(Number(e.target.dataset?.i ?? -1));
+    box.onmouseover = (e) => tell(Number(e.target.closest?.("[data-i]")?.dataset.i ?? -1));
     box.onkeydown = (e) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
       if (step) { tell(marked < 0 ? 0 : marked + step); e.preventDefault(); }
     };
-    choice.onchange = () => { history.replaceState(null, "", address({ colour: choice.value })); paint(); };
+    const colour = async () => {
+      key.textContent = keys[choice.value];
+      if (choice.value === ratio) {
+        about.textContent = "Scoring…";
+        try {
+          r.scores ||= await ask("score", { id: r.id });
+          about.textContent = summary(r);
+        } catch (e) {
+          about.textContent = e.message;
+        }
+      }
+      paint();
+    };
+    choice.onchange = () => { history.replaceState(null, "", address({ colour: choice.value })); colour(); };
     fill();
+    colour();
     return [tools, box];
   }
+
+  // visible returns a text with what cannot be seen named, and piece the content of a token's cell.
+  const visible = (text) => text.replaceAll(unseen, (m) => [...m].slice(0, most).map(name).join("").trimEnd()).replaceAll("\n", "↵").replaceAll("\t", "⇥");
+  const piece = (r, i) => r.pieces?.[i] ? [element("bdi", "", visible(r.pieces[i]))] : [r.pieces ? "⟨" + r.token_ids[i] + "⟩" : String(r.token_ids[i])];
 
   function facts(r) {
     const list = element("dl", "facts");
@@ -261,6 +333,8 @@
     add("pinned", r.pinned ? "yes" : "no");
     add("length, all tokens", whole.format(r.length) + ", " + whole.format(r.tokens) + (r.truncated ? ", cut" : ""));
     add("mean log-prob", number(r.mean_logprob));
+    const report = r.life?.events.findLast((e) => e.measured?.mean_ratio != null);
+    if (report) add("mean ratio, as last reported", number(report.measured.mean_ratio) + " at version " + whole.format(report.version));
     add("temperature, top-p", number(r.temperature) + ", " + number(r.top_p));
     if (r.turns) add("turns", whole.format(r.turns));
     if (r.images) add("images", whole.format(r.images));
@@ -310,26 +384,69 @@
 
   const titled = (text, ...content) => [element("h2", "", text), ...content];
 
+  // card shows a rollout beside others.
+  function card(m, self) {
+    return element("div", self ? "mate self" : "mate",
+      element("h3", "", self ? element("span", "", m.id + ", this one") : link(m.id), element("span", sign(m.reward), "reward " + signed(m.reward)),
+        element("span", sign(m.advantage), "advantage " + signed(m.advantage)), element("span", "still", whole.format(m.length) + " tokens" + (m.truncated ? ", cut" : ""))),
+      m.text ? said(m.text, 2000, "div", !m.cut) : element("p", "note", "no text"));
+  }
+  const narrowed = (text, changes) => {
+    const a = element("a", "", text);
+    a.href = address({ id: "", where: "", text: "", skip: "", group: "", prompt: "", ...changes });
+    return a;
+  };
+  const mean = (list) => list.reduce((sum, r) => sum + r.reward, 0) / list.length;
+  const counted = (n) => whole.format(n) + (n === 1 ? " rollout" : " rollouts");
+
   function beside(r) {
-    const mates = r.group_rollouts.map((m) => element("div", m.id === r.id ? "mate self" : "mate",
-      element("h3", "", m.id === r.id ? element("span", "", m.id + ", this one") : link(m.id), element("span", sign(m.reward), "reward " + signed(m.reward)),
-        element("span", sign(m.advantage), "advantage " + signed(m.advantage)), element("span", "still", whole.format(m.length) + " tokens")),
-      m.text ? said(m.text, 2000, "div", !m.cut) : element("p", "note", "no text")));
-    return titled("Its group", element("div", "mates", ...mates));
+    const note = element("p", "note", counted(r.group_rollouts.length) + " that the table holds, rewards " + number(r.group_mean) + " ± " + number(r.group_std) +
+      (r.group_std === 0 ? ": all alike, so the group has no advantage to learn from. " : ". "), narrowed("List them", { group: r.group }));
+    return [element("h2", "", "Its group"), note, element("div", "mates", ...r.group_rollouts.map((m) => card(m, m.id === r.id)))];
+  }
+
+  // rewards draws the rewards of a prompt's rollouts by version: a dot for each, the open one's group filled.
+  function rewards(r, list) {
+    const svg = (tag, attributes, ...children) => {
+      const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
+      e.append(...children);
+      return e;
+    };
+    const of = (key) => list.map((o) => o[key]), [v0, v1] = [Math.min(...of("version")), Math.max(...of("version"))];
+    const [y0, y1] = [Math.min(0, ...of("reward")), Math.max(1, ...of("reward"))];
+    const w = Math.max(280, Math.min(760, innerWidth - 90)), h = 120, left = 30, pad = 40;
+    const x = (v) => v1 > v0 ? left + pad + (v - v0) / (v1 - v0) * (w - left - 2 * pad) : (left + w) / 2, y = (reward) => 12 + (y1 - reward) / (y1 - y0) * (h - 40);
+    const label = (text, at, more) => svg("text", { ...at, ...more }, text);
+    const lines = [y0, y1].flatMap((v) => [svg("line", { x1: left, x2: w, y1: y(v), y2: y(v) }), label(number(v), { x: left - 6, y: y(v) + 4 }, { "text-anchor": "end" })]);
+    const place = (o) => o.version + " " + o.reward, alike = new Map(), before = new Map();
+    for (const o of list) alike.set(place(o), (alike.get(place(o)) || 0) + 1);
+    const dots = list.map((o) => { // rollouts of one version and reward stand beside each other
+      const n = alike.get(place(o)), k = before.get(place(o)) || 0, step = Math.min(9, 2 * (pad - 6) / n);
+      before.set(place(o), k + 1);
+      const a = svg("a", { href: address({ id: o.id }) }, svg("circle", { cx: x(o.version) + (k - (n - 1) / 2) * step, cy: y(o.reward), r: o.id === r.id ? 6 : 4 }));
+      a.setAttribute("class", o.id === r.id ? "self" : o.group === r.group ? "own" : "");
+      a.append(svg("title", {}, o.id + ": version " + o.version + ", reward " + signed(o.reward)));
+      return a;
+    });
+    const ends = v1 > v0 ? [label("version " + whole.format(v0), { x: x(v0), y: h - 6 }, { "text-anchor": "middle" }), label(whole.format(v1), { x: x(v1), y: h - 6 }, { "text-anchor": "middle" })] : [label("version " + whole.format(v0), { x: x(v0), y: h - 6 }, { "text-anchor": "middle" })];
+    return svg("svg", { viewBox: "0 0 " + w + " " + h, role: "img", "aria-label": "Rewards by version", class: "rewards" }, ...lines, ...ends, ...dots);
   }
 
   function others(r) {
-    const found = r.prompt_rollouts;
-    if (!found.rollouts.length) return titled("Other rollouts of its prompt", element("p", "note", "The table holds none of other groups."));
-    const table = element("table", "", element("thead", "", element("tr", "", ...["version", "id", "reward"].map((n) => element("th", "", n)), ...["advantage", "uses"].map((n) => element("th", "wide", n)), element("th", "words", "text"))),
-      element("tbody", "", ...found.rollouts.map((o) => {
-        const tr = element("tr", "", element("td", "", whole.format(o.version)), element("td", "", link(o.id)), element("td", sign(o.reward), signed(o.reward)),
-          element("td", "wide " + sign(o.advantage), signed(o.advantage)), element("td", "wide", whole.format(o.uses)), element("td", "words", line(o.text, !o.cut)));
-        tr.onclick = (e) => { if (!e.target.closest("a")) go({ id: o.id }); };
-        return tr;
-      })));
-    const more = found.matched > found.rollouts.length ? [element("p", "note", "The newest of " + whole.format(found.matched) + ".")] : [];
-    return titled("Other rollouts of its prompt, by version", element("div", "scroll", table), ...more);
+    const found = r.prompt_rollouts, list = found.rollouts, known = [...r.group_rollouts, ...list].filter((o) => o.reward != null);
+    const answers = (...content) => titled("Its prompt's answers, by version", ...content);
+    if (!list.length) return answers(element("p", "note", r.prompt_id ? "The table holds none of other groups." : "It came without a prompt_id: nobody knows which others are of its prompt."));
+    const byVersion = Map.groupBy ? Map.groupBy(list, (o) => o.version) : list.reduce((m, o) => m.set(o.version, [...(m.get(o.version) || []), o]), new Map());
+    const note = element("p", "note", counted(found.matched) + " of other groups" + (found.matched > list.length ? ", of which these " + list.length + " are the newest" : "") + ". ",
+      narrowed("List all", { prompt: r.prompt_id, order: "version" }));
+    return answers(note, ...(known.length > 1 ? [element("div", "box", rewards(r, known))] : []),
+      ...[...byVersion].map(([version, of], i) => {
+        const details = element("details", "version", element("summary", "", "Version " + whole.format(version) + ": " + counted(of.length) + ", mean reward " + number(mean(of))),
+          element("div", "mates", ...of.map((o) => card(o, false))));
+        details.open = i < 3;
+        return details;
+      }));
   }
 
   function leave() { go({ id: "" }); }
@@ -378,10 +495,10 @@
 
   let listed = ""; // what the rows were asked for
   function show() {
-    const s = state(), id = Number(s.id) || 0, query = [s.where, s.order, s.text, s.skip].join("\u0000");
+    const s = state(), id = Number(s.id) || 0, query = [s.where, s.order, s.text, s.group, s.prompt, s.skip].join("\u0000");
     list.hidden = !!id;
     one.hidden = !id;
-    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (s.table || s.run || "") + " · Reprise";
+    document.title = (id ? "Rollout " + id : "Rollouts") + " · " + (kept?.of || s.table || s.run || "") + " · Reprise";
     if (id) {
       showOne(id);
     } else if (listed !== query || !rows.length) {
@@ -394,7 +511,11 @@
   }
 
   const { table, run } = state();
-  find("#of").replaceChildren(said(table || run || "", 200, "span"));
+  find("#of").replaceChildren(said(kept?.of || table || run || "", 200, "span"));
+  if (kept) {
+    find("#back").hidden = find(".help").hidden = true;
+    for (const key of ["where", "order"]) form.elements[key].closest("label").hidden = true;
+  }
   if (table) find("#back").href = "./?table=" + encodeURIComponent(table);
   if (run) {
     find("#back").href = "at/" + (run === "." ? "" : run.split("/").map(encodeURIComponent).join("/") + "/");

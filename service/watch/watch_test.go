@@ -89,6 +89,8 @@ func TestRolloutsAreShownToThoseWhoMayReadTheirTable(t *testing.T) {
 		want        int
 	}{
 		{"/rollouts?table=code", "", 401}, {"/rollouts/find?table=code", "", 401}, {"/rollouts/one?table=code&id=1", "", 401},
+		{"/rollouts/score?table=code&id=1", "", 401}, {"/rollouts/page.css", "", 401},
+		{"/rollouts/score?table=math-prioritized&id=1", codeOnly, 403}, {"/rollouts/score?table=code&id=1", codeOnly, 400},
 		{"/rollouts/page.js", "", 401}, {"/rollouts/find?table=code", "wrong-token-0123456789", 401},
 		{"/rollouts?table=code", codeOnly, 200}, {"/rollouts/page.js", codeOnly, 200},
 		{"/rollouts/find?table=code&where=uses+==+0", codeOnly, 200}, {"/rollouts/find?table=code&where=uses", codeOnly, 400},

@@ -19,10 +19,10 @@ import (
 // ConfigFile is the file of a model folder that describes the architecture: a folder without it is none.
 const ConfigFile = "config.json"
 
-const (
-	weightsFile = "model.safetensors"
-	indexFile   = "model.safetensors.index.json"
-)
+// WeightsFile has the weights of a model folder, unless they are in shards.
+const WeightsFile = "model.safetensors"
+
+const indexFile = "model.safetensors.index.json"
 
 // Folder is a model folder in memory.
 type Folder struct {
@@ -113,14 +113,14 @@ type weightIndex map[string]string
 
 // findShards returns the files of weights in a folder, sorted.
 func findShards(dir string) ([]string, weightIndex, error) {
-	if _, err := os.Stat(filepath.Join(dir, weightsFile)); err == nil {
-		return []string{weightsFile}, nil, nil
+	if _, err := os.Stat(filepath.Join(dir, WeightsFile)); err == nil {
+		return []string{WeightsFile}, nil, nil
 	}
 	path := filepath.Join(dir, indexFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("%s has neither %s nor %s: %w; save weights in other formats as safetensors first",
-			dir, weightsFile, indexFile, fs.ErrNotExist)
+			dir, WeightsFile, indexFile, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read index of weights: %w", err)
@@ -265,7 +265,7 @@ func WriteFolder(dir string, c Config, tensors map[string]Tensor, tok *Tokenizer
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make model folder: %w", err)
 	}
-	if err := writeFile(dir, weightsFile, func(w io.Writer) error { return writeSafetensors(w, sorted) }); err != nil {
+	if err := writeFile(dir, WeightsFile, func(w io.Writer) error { return writeSafetensors(w, sorted) }); err != nil {
 		return err
 	}
 	if tok != nil {

@@ -80,11 +80,11 @@ func TestAFolderLoadsAgainBitForBit(t *testing.T) {
 				if tmp, _ := filepath.Glob(filepath.Join(dir, "*tmp*")); tmp != nil {
 					t.Errorf("temporary files remain: %v", tmp)
 				}
-				first, _ := os.ReadFile(filepath.Join(dir, weightsFile))
+				first, _ := os.ReadFile(filepath.Join(dir, WeightsFile))
 				if err := WriteFolder(dir, f.Config, f.Tensors, f.Tokenizer); err != nil {
 					t.Fatal(err)
 				}
-				second, _ := os.ReadFile(filepath.Join(dir, weightsFile))
+				second, _ := os.ReadFile(filepath.Join(dir, WeightsFile))
 				if !slices.Equal(first, second) {
 					t.Error("writing the same weights twice gives different bytes")
 				}
@@ -106,7 +106,7 @@ func TestAFolderWithoutTokenizerHasNone(t *testing.T) {
 		t.Errorf("error of the missing tokenizer is %v", err)
 	}
 	if _, err := readWeights(t.TempDir(), c); !errors.Is(err, fs.ErrNotExist) ||
-		!strings.Contains(err.Error(), weightsFile) {
+		!strings.Contains(err.Error(), WeightsFile) {
 		t.Errorf("error of the missing weights is %v", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestEveryMisfitTensorIsNamedInOneError(t *testing.T) {
 	for _, name := range names(tensors) {
 		list = append(list, tensors[name])
 	}
-	writeShard(t, dir, weightsFile, list...)
+	writeShard(t, dir, WeightsFile, list...)
 	_, err := readWeights(dir, c)
 	check(err)
 }
@@ -210,7 +210,7 @@ func TestTiedWeightsAreFoundUnderEitherName(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			writeShard(t, dir, weightsFile, append(slices.Clone(rest), tc.matrix...)...)
+			writeShard(t, dir, WeightsFile, append(slices.Clone(rest), tc.matrix...)...)
 			got, err := readWeights(dir, c)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {

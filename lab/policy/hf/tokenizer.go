@@ -51,8 +51,7 @@ const (
 // error wraps [fs.ErrNotExist].
 func ReadTokenizer(dir string) (*Tokenizer, error) {
 	files := make(map[string][]byte)
-	for _, name := range []string{tokenizerFile, generationFile, tokConfigFile, specialsFile,
-		"added_tokens.json", templateFile, ConfigFile} {
+	for _, name := range TokenizerFiles() {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) && name != tokenizerFile {
 			continue
@@ -67,6 +66,12 @@ func ReadTokenizer(dir string) (*Tokenizer, error) {
 		return nil, fmt.Errorf("tokenizer in %s: %w", dir, err)
 	}
 	return t, nil
+}
+
+// TokenizerFiles lists what [ReadTokenizer] reads, as far as it is there.
+func TokenizerFiles() []string {
+	return []string{tokenizerFile, generationFile, tokConfigFile, specialsFile, "added_tokens.json", templateFile,
+		ConfigFile}
 }
 
 // parseTokenizer makes a tokenizer from the files of a model folder by name; tokenizer.json must be among them.

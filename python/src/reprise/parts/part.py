@@ -71,6 +71,10 @@ class Part:
         self.info = self.table._action(action, timeout=timeout, repeatable=repeatable, **body)
         return self.info
 
+    def ask(self, action: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the part's table something, and return the answer as it comes."""
+        return dict(self.table._connection.action(action, {"table": self.table.name, **body}))
+
     def totals(self, shard: int) -> Totals:
         """Return what it adds to a draw."""
         body = {"table": self.table.name, "shard": shard}

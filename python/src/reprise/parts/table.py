@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from .plan import cut, join, join_all, merge, order
 from .services import DOWN, Services, outcome
 
 T = TypeVar("T")
+
+MOST_FOUND = 1000  # rows of a page
+MOST_OTHERS = 100  # rollouts of other groups beside one
 
 
 @dataclass(frozen=True)
@@ -284,13 +287,63 @@ class Table(table.Table):
         """Return the schema of sampled batches, your own columns included."""
         return self._parts.ask(self._parts.up()[:1], lambda part: part.table.schema())[0][1]
 
-    def rollouts(self, **query: Any) -> list[dict[str, Any]]:
-        """Refuse: each part has rollouts of its own."""
-        raise errors.Invalid(f"rollouts: table {self.name} has parts: want export, or the dashboard of each service")
+    def rollouts(
+        self, *, where: str = "", order: str = "", text: str = "", prompt: str = "", skip: int = 0, limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """Return what the parts that are up know of the rollouts that meet a condition, as `reprise.Table.rollouts`.
+
+        Each part sends the beginning of its list, so ``skip`` and ``limit`` are at most 1,000 together. Without an
+        order the parts take turns: nobody knows which of two parts' rollouts is the newer.
+        """
+        query = {"where": where, "order": order, "text": text, "prompt": prompt}
+        return list(self._find(query, whole("skip", skip), whole("limit", limit))["rollouts"])
+
+    def _find(self, query: dict[str, Any], skip: int, limit: int) -> dict[str, Any]:
+        """Return the rows that a query finds, and how many there are, in the order of each part's list."""
+        if skip and skip + limit > MOST_FOUND:
+            raise errors.Invalid(
+                f"skip: {skip} with limit {limit}: want {MOST_FOUND} together in a table in parts, with where for fewer "
+                "or another order"
+            )
+        found = self._ask(lambda part: part.ask("rollouts", {**query, "limit": skip + limit}))
+        rows = [(part.number, row) for part, page in found for row in page["rollouts"]]
+
+        def place(at: tuple[int, dict[str, Any]]) -> tuple[bool, float, int, int]:
+            order = at[1].get("order")
+            return order is None, -(order or 0.0), -at[1]["id"], at[0]
+
+        listed = [_joined(number, row) for number, row in sorted(rows, key=place)]
+        matched, version = sum(page["matched"] for _, page in found), max(page["version"] for _, page in found)
+        return {"version": version, "matched": matched, "rollouts": listed[skip : skip + limit]}
 
     def rollout(self, id: int) -> dict[str, Any]:
-        """Refuse: each part has rollouts of its own."""
-        raise errors.Invalid(f"rollout: table {self.name} has parts: want export, or the dashboard of each service")
+        """Return all that its part knows of a rollout, as `reprise.Table.rollout`, and its prompt's others in all."""
+        number, own = cut(whole("id", id))
+        self._parts.up()
+        if number >= len(self.parts):
+            raise errors.NotFound(f"rollout {id}: table {self.name} has {len(self.parts)} parts, and no part {number}")
+        part = self.parts[number]
+        answer = outcome(partial(part.ask, "rollout", {"id": own}))
+        if isinstance(answer, errors.NotFound):  # the rollout is gone, not the part
+            raise answer
+        if not self._parts.note([(part, answer)]):
+            raise cast(errors.Error, answer)
+        shown = _joined(number, cast("dict[str, Any]", answer))
+        for mate in shown["group_rollouts"] or ():
+            _joined(number, mate)
+        if "life" in shown:
+            life = shown["life"]
+            life["id"], life["group"] = shown["id"], shown["group"]
+            for event in life["events"]:
+                if "draw" in event:
+                    event["draw"]["batch"] = join(number, event["draw"]["batch"])
+        if shown["prompt_id"] and not shown.get("left"):
+            query = {"prompt": shown["prompt_id"], "order": "version"}
+            others = self._find(query, 0, MOST_OTHERS + len(shown["group_rollouts"]))
+            rows = [row for row in others["rollouts"] if row["group"] != shown["group"]]
+            others["matched"] -= len(others["rollouts"]) - len(rows)
+            shown["prompt_rollouts"] = {**others, "rollouts": rows[:MOST_OTHERS]}
+        return shown
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints that all parts have, in order of names."""
@@ -323,6 +376,12 @@ class Table(table.Table):
                     some = some.set_column(at, some.schema.field(at), pa.chunked_array([joined]))
             tables.append(some)
         return pa.concat_tables(tables)
+
+
+def _joined(part: int, row: dict[str, Any]) -> dict[str, Any]:
+    """Give a row of a part the table's ids, and return it."""
+    row["id"], row["group"] = join(part, row["id"]), join(part, row["group"])
+    return row
 
 
 def _check(outcomes: Sequence[object]) -> None:
