@@ -34,8 +34,8 @@ func (m *model) noteInsertion(u *modelUnit) {
 		}
 	}
 	for _, it := range u.items {
-		m.lives[it.id] = &Life{ID: it.id, Group: uint64(u.group), Made: it.r.Version(), Reward: it.r.Reward,
-			Advantage: it.advantage}
+		m.lives[it.id] = &Life{ID: it.id, Group: uint64(u.group), Made: it.r.Version(), Reward: Number(it.r.Reward),
+			Advantage: Number(it.advantage)}
 		e := Event{Kind: WasInserted}
 		if m.o.Sampler == Prioritized && !u.passed && !m.tooOld(u) {
 			e.Priority = new(max(entersAt, it.base))

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -111,27 +110,8 @@ type Turn struct {
 	Done   bool   `json:"done"`
 }
 
-// Number is a number as JSON: null for NaN and what is infinite.
-type Number float32
-
-// MarshalJSON writes the shortest decimal that reads back as the same number, or null.
-func (n Number) MarshalJSON() ([]byte, error) {
-	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
-		return []byte("null"), nil
-	}
-	return strconv.AppendFloat(nil, float64(n), 'g', -1, 32), nil
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (n *Number) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		*n = Number(math.NaN())
-		return nil
-	}
-	v, err := strconv.ParseFloat(string(text), 32)
-	*n = Number(v)
-	return err
-}
+// Number is replay.Number.
+type Number = replay.Number
 
 // Bounds of what is shown beside a rollout, and of the texts in rows.
 const (
@@ -198,7 +178,7 @@ func (t Table) ShowLeft(id rollout.ID) (Rollout, error) {
 		return Rollout{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
 	}
 	v, unknown := t.Version(), Number(math.NaN())
-	row := Row{ID: id, Group: life.Group, Reward: Number(life.Reward), Advantage: Number(life.Advantage),
+	row := Row{ID: id, Group: life.Group, Reward: life.Reward, Advantage: life.Advantage,
 		Version: life.Made, Age: int(v - life.Made), MeanLogprob: unknown, Probability: unknown}
 	return Rollout{Row: row, TableVersion: v, LastUse: rollout.NoVersion, GroupMean: unknown, GroupStd: unknown,
 		Base: unknown, Left: true, Life: &life}, nil
