@@ -349,9 +349,15 @@ func (h *history) reward(slot int32) {
 	it, r := &h.shard.items[slot], h.shard.rollouts[slot]
 	e := h.now(rewardEvent)
 	e.numbers[0], e.numbers[1] = h.shard.baseOf(slot), float64(r.Reward)
-	l := h.of(it, r)
-	l.reward, l.advantage = r.Reward, it.Advantage
-	l.add(e)
+	h.of(it, r).add(e)
+}
+
+// follow takes over the reward and the advantage of a rollout whose group has others.
+func (h *history) follow(slot int32) {
+	it := &h.shard.items[slot]
+	if at, ok := h.at[it.ID]; ok {
+		h.lives[at].reward, h.lives[at].advantage = h.shard.rollouts[slot].Reward, it.Advantage
+	}
 }
 
 // leave notes an eviction.
@@ -361,9 +367,9 @@ func (h *history) leave(it *item, r *rollout.Rollout, why cause) {
 	h.of(it, r).add(e)
 }
 
-// baseOf returns the base of a rollout's priority, NaN unless the sampler is prioritized.
+// baseOf returns the base of a rollout's priority, NaN unless the sampler is prioritized and can draw it.
 func (s *shard) baseOf(slot int32) float64 {
-	if s.prioritized == nil {
+	if s.prioritized == nil || s.items[slot].is(waits) {
 		return math.NaN()
 	}
 	return s.prioritized.baseOf(slot)

@@ -239,24 +239,27 @@ func (s *shard) dropUnfit(slots []int32) {
 // reward gives rollouts that the shard holds rewards, and returns how many can be drawn from now on. Their groups'
 // advantages, priorities and places follow. Slots are in any order, none twice.
 func (s *shard) reward(slots []int32, rewards []float32) (entered int) {
-	var changed []int32 // all rollouts of groups whose rewards are known
+	changed := slices.Clone(slots) // and all others of groups whose rewards are known
 	settled := make(map[uint64][]int32)
 	for i, slot := range slots {
 		given := *s.rollouts[slot] // draws keep the one that they have
 		given.Reward = rewards[i]
 		s.rollouts[slot] = &given
-		number := s.items[slot].Group
-		if !s.items[slot].is(waits) {
-			settled[number] = nil
-			continue
-		}
+		s.repin(slot)
 		if s.changes != nil {
 			s.changes.rewritten(slot)
 		}
-		if g := s.waiting.groups[number]; s.rewarded(g.slots) { // with the last of its rewards
-			s.waiting.open(g)
-			entered += len(g.slots)
-			changed = append(changed, g.slots...)
+		if it := &s.items[slot]; !it.is(waits) {
+			settled[it.Group] = nil
+		}
+	}
+	for _, slot := range slots {
+		if it := &s.items[slot]; it.is(waits) {
+			if g := s.waiting.groups[it.Group]; s.rewarded(g.slots) {
+				s.waiting.open(g)
+				entered += len(g.slots)
+				changed = append(changed, g.slots...)
+			}
 		}
 	}
 	s.findGroups(settled)
@@ -272,6 +275,9 @@ func (s *shard) reward(slots []int32, rewards []float32) (entered int) {
 	if s.history != nil {
 		for _, slot := range slots {
 			s.history.reward(slot)
+		}
+		for _, slot := range changed {
+			s.history.follow(slot)
 		}
 	}
 	s.dropUnfit(changed)
