@@ -75,18 +75,22 @@ func (w *waitingGroups) image() (list []waitingImage) {
 	return list
 }
 
-// entered ranks a new group for retention scored. A score that is not known leaves first.
+// entered makes the sources know a new group, of which they draw nothing, and ranks it for retention scored. A score that
+// is not known leaves first.
 func (w *waitingGroups) entered(number uint64) {
 	s := w.shard
-	if s.retention == nil || s.retention.scored == nil {
-		return
-	}
+	scored := s.retention != nil && s.retention.scored != nil
 	for _, slot := range w.groups[number].slots { // all are there: see checkPendingFits
-		if s.units.isFirst(&s.store, slot) {
+		if !s.units.isFirst(&s.store, slot) {
+			continue
+		}
+		if s.weighIn(slot); scored {
 			s.retention.scored.weigh(slot)
 		}
 	}
-	s.retention.trim(s.evictCapacity)
+	if scored {
+		s.retention.trim(s.evictCapacity)
+	}
 }
 
 // forget takes a group out, whose rollouts wait no more.

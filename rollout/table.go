@@ -146,10 +146,11 @@ type Feedback struct {
 
 // Rewards is what somebody says that rollouts are worth, after they entered a table.
 type Rewards struct {
-	RequestID string // repeated with the same content it changes nothing and gets the same answer; "": none
-	By        string // who says so, such as judge-3; "": nobody knows
-	IDs       []ID   // of rollouts, none twice
-	Values    []float32
+	// repeated with the same content it changes nothing and gets the same answer; "": none
+	RequestID string    `json:"request_id,omitempty"`
+	By        string    `json:"by,omitempty"` // who says so, such as judge-3; "": nobody knows
+	IDs       []ID      `json:"ids"`          // of rollouts, none twice
+	Values    []float32 `json:"rewards"`
 }
 
 // The bounds of Rewards.

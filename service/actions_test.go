@@ -401,18 +401,15 @@ func TestPromptsAreScheduledByTheExpressionsOfATable(t *testing.T) {
 		"prompts.skip: 0.5: want none: a generator passes over its fresh prompts by itself")
 }
 
-// rights allows what it lists: "read a", "write a".
+// rights allows what it lists: "read a", "write a", "label a".
 type rights []string
 
-func (r rights) Authorize(_ context.Context, table string, write bool) error {
-	right := "read " + table
-	if write {
-		right = "write " + table
-	}
-	if slices.Contains(r, right) {
+func (r rights) Authorize(_ context.Context, table string, right wire.Right) error {
+	asked := string(right) + " " + table
+	if slices.Contains(r, asked) {
 		return nil
 	}
-	return wire.Errorf(wire.Denied, "may not %s", right)
+	return wire.Errorf(wire.Denied, "may not %s", asked)
 }
 
 func TestEveryCallNeedsItsRight(t *testing.T) {

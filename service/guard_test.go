@@ -27,7 +27,7 @@ func (f *faulty) now() time.Time {
 	return time.Now()
 }
 
-func (f *faulty) Authorize(context.Context, string, bool) error {
+func (f *faulty) Authorize(context.Context, string, wire.Right) error {
 	if f.policy.Load() {
 		panic("the policy is broken")
 	}

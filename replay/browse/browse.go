@@ -78,6 +78,7 @@ type Rollout struct {
 	AtMax        bool            `json:"at_max"`   // still at the largest base, at which it entered
 	Fresh        bool            `json:"fresh"`    // not handed out as fresh yet
 	Pinned       bool            `json:"pinned"`   // max_staleness does not evict it
+	Waiting      bool            `json:"waiting"`  // for the rewards of its group
 
 	Temperature Number            `json:"temperature"`
 	TopP        Number            `json:"top_p"`
@@ -97,6 +98,8 @@ type Rollout struct {
 
 	Left bool         `json:"left,omitempty"` // of it only its id, group, version, reward, advantage and life are known
 	Life *replay.Life `json:"life,omitempty"` // nil: the table does not remember it
+	// rewards given late, the latest last, as far as the table remembers them
+	Labels []replay.Labelling `json:"labels,omitempty"`
 
 	Mates  []Row `json:"group_rollouts"`  // of its group, itself among them, the oldest first
 	Others Page  `json:"prompt_rollouts"` // other groups' of its prompt, the newest version first
@@ -119,12 +122,14 @@ const (
 	matePreview = 1000 // of one beside its group
 	mostMates   = 64
 	mostOthers  = 100
+	mostLabels  = 16
 
 	worstJSON   = 6 // bytes of JSON for a byte: \u0000
 	rowNumbers  = 512
 	mateBytes   = worstJSON*2*matePreview + rowNumbers
 	eventBytes  = 1024 // a caller's name among them
-	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes
+	labelBytes  = worstJSON*2*rollout.MostRewardBytes + rowNumbers
+	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes + mostLabels*labelBytes
 	besideBytes = mostMates*mateBytes + mostOthers*RowBytes + lifeBytes
 )
 
@@ -181,7 +186,7 @@ func (t Table) ShowLeft(id rollout.ID) (Rollout, error) {
 	row := Row{ID: id, Group: life.Group, Reward: life.Reward, Advantage: life.Advantage,
 		Version: life.Made, Age: int(v - life.Made), MeanLogprob: unknown, Probability: unknown}
 	return Rollout{Row: row, TableVersion: v, LastUse: rollout.NoVersion, GroupMean: unknown, GroupStd: unknown,
-		Base: unknown, Left: true, Life: &life}, nil
+		Base: unknown, Left: true, Life: &life, Labels: t.labels(id)}, nil
 }
 
 // Show returns all that is known of a rollout that the table holds.
@@ -190,7 +195,7 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	shown := Rollout{
 		Row: t.rowOf(h, math.MaxInt), TableVersion: t.Version(), Shard: h.Shard,
 		GroupMean: Number(h.Mean), GroupStd: Number(h.Std), LastUse: h.LastUse, Base: Number(h.Base),
-		AtMax: h.AtMax, Fresh: h.Fresh, Pinned: h.Pinned,
+		AtMax: h.AtMax, Fresh: h.Fresh, Pinned: h.Pinned, Waiting: h.Waiting,
 		Temperature: Number(x.Temperature), TopP: Number(x.TopP), TokenIDs: x.Tokens, Versions: x.Versions,
 		Mask: make([]int8, len(x.Mask)), Logprobs: numbers(x.Logprobs), Advantages: numbers(x.Advantages),
 		Values: numbers(x.Values), RefLogprobs: numbers(x.RefLogprobs), Images: len(x.Images), Meta: x.Meta,
@@ -208,6 +213,7 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	if life, ok := t.Inspect().Life(h.ID); ok {
 		shown.Life = &life
 	}
+	shown.Labels = t.labels(h.ID)
 	_, mates, err := t.Inspect().Find(ctx, replay.Query{Group: h.Group, Limit: mostMates})
 	if err != nil {
 		return Rollout{}, err
@@ -222,6 +228,12 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 			Limit: mostOthers})
 	}
 	return shown, err
+}
+
+// labels returns the latest rewards that a rollout was given late.
+func (t Table) labels(id rollout.ID) []replay.Labelling {
+	list := t.Inspect().Labels(id)
+	return list[max(0, len(list)-mostLabels):]
 }
 
 func (t Table) rows(held []replay.Held, most int) []Row {

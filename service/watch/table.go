@@ -229,6 +229,9 @@ func sizeTile(v *service.TableView) tile {
 	if s.Present > 0 {
 		t.Notes = append(t.Notes, words.Bytes(float64(s.PresentBytes)/float64(s.Present))+" a rollout")
 	}
+	if s.Waiting > 0 {
+		t.Notes = append(t.Notes, words.Thousands(s.Waiting)+" wait for rewards")
+	}
 	return t
 }
 
@@ -364,6 +367,7 @@ func causes() []cause {
 		{rollout.EvictedByUses, "used up"},
 		{rollout.EvictedByConsume, "consumed"}, {rollout.EvictedByRewind, "rewound"},
 		{rollout.EvictedByDamage, "lost to damage"}, {rollout.EvictedBySelection, "not selected"},
+		{rollout.EvictedUnrewarded, "no reward in time"},
 	}
 }
 

@@ -55,7 +55,7 @@ func guarded(t *testing.T, o service.Observation) *watch.Watch {
 		t.Fatal(err)
 	}
 	w, err := watch.New((&fake{o: o}).observe, watch.Options{Policy: policy,
-		Rollouts: func(string) browse.Source { return browse.Table{Table: table} }})
+		Rollouts: func(string) browse.Rewarder { return browse.Table{Table: table} }})
 	if err != nil {
 		t.Fatal(err)
 	}
