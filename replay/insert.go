@@ -240,7 +240,7 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 			}
 			it := item{
 				LastUse: rollout.NoVersion, Advantage: adv, Mean: float32(m.Mean), Std: float32(m.Std()),
-				Flags: flagIf(whole.Reward >= *t.options.PositiveThreshold, correct) | flagIf(pending, waits),
+				Flags: flagIf(!pending && whole.Reward >= *t.options.PositiveThreshold, correct) | flagIf(pending, waits),
 			}
 			if t.options.Select > 0 {
 				if len(entering) == 0 || entering[0] != p.of {

@@ -303,10 +303,12 @@ func (m *model) retain(shard int) {
 	slices.Reverse(held)
 	n, of := 0, make(map[string]int)
 	for _, u := range held {
-		n += len(u.items)
+		if !u.reserved { // what is kept because it is correct stays so, whatever room there is among the newest
+			n += len(u.items)
+		}
 		prompt := u.items[0].r.PromptID
 		switch {
-		case n <= newest || !u.present: // it has left with its group
+		case !u.reserved && n <= newest || !u.present: // it has left with its group
 		case u.correct && kept > 0 && (m.o.PositivesPerPrompt == 0 || of[prompt] < m.o.PositivesPerPrompt):
 			kept--
 			of[prompt]++
@@ -848,7 +850,7 @@ func (m *model) split(g rollout.Group) (units []*modelUnit) {
 				continue
 			}
 			units = append(units, &modelUnit{
-				items: []*modelItem{it}, correct: r.Reward >= *m.o.PositiveThreshold, lastUse: rollout.NoVersion,
+				items: []*modelItem{it}, correct: !waits && r.Reward >= *m.o.PositiveThreshold, lastUse: rollout.NoVersion,
 				passed: m.o.Select > 0 && !slices.Contains(chosen, i),
 				waits:  waits, deadline: m.deadline(),
 			})

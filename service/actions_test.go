@@ -42,7 +42,7 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws,
 		wire.Acknowledge, wire.Release, wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore,
 		wire.ListCheckpoints, wire.DeleteCheckpoint, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
-		wire.ReadTotals, wire.Locate, wire.Scrub, wire.Rollouts, wire.ShowRollout,
+		wire.ReadTotals, wire.Locate, wire.Scrub, wire.Rollouts, wire.ShowRollout, wire.Reward,
 	}
 	slices.Sort(want)
 	if !slices.Equal(listed, want) {
@@ -426,8 +426,9 @@ func TestEveryCallNeedsItsRight(t *testing.T) {
 		wire.PromptsNext: `write {"table":"a"}`, wire.PromptsReport: `write {"table":"a"}`,
 		wire.ReadTotals: `read {"table":"a"}`, wire.Locate: `read {"table":"a"}`,
 		wire.Rollouts: `read {"table":"a"}`, wire.ShowRollout: `read {"table":"a","id":1}`,
+		wire.Reward: `label {"table":"a","ids":[1],"rewards":[1]}`,
 	}
-	for _, may := range []string{"read", "write"} {
+	for _, may := range []string{"read", "write", "label"} {
 		v := serve(t, Options{Access: rights{may + " a"}, Tables: []wire.Table{{Name: "a"}, {Name: "b"}}})
 		if len(all) != len(v.service.actions()) {
 			t.Fatalf("%d of %d actions are listed here", len(all), len(v.service.actions()))
