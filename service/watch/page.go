@@ -116,6 +116,9 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, chosen strin
 			shown := viewOfTable(o.At, t, points)
 			if w.options.Rollouts != nil {
 				shown.Rollouts = "rollouts?table=" + template.URLQueryEscaper(t.Name)
+				if w.options.Policy.Authorize(ctx, t.Name, wire.ToLabel) == nil {
+					shown.Label = "label?table=" + template.URLQueryEscaper(t.Name)
+				}
 			}
 			v.Shown = append(v.Shown, shown)
 		}

@@ -30,6 +30,7 @@ type tableView struct {
 	Facts        []card
 	Recent       []recent
 	Rollouts     string // address of the page of all of them; "": none
+	Label        string // address of the page to give them rewards; "": the caller may not
 }
 
 // state is the condition of a table in a few words.
