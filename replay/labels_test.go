@@ -117,7 +117,7 @@ func TestPendingRewardsAreRefusedWhereTheyCannotWork(t *testing.T) {
 		"pending_rewards: 5: want 0 with unit step":       {PendingRewards: 5, Unit: UnitStep},
 		"pending_rewards: 5: want 0 with select":          {PendingRewards: 5, Select: 2},
 		"pending_rewards: 5: want 0 with kept_per_prompt": {PendingRewards: 5, KeptPerPrompt: 2},
-		"pending_rewards: -1: want 0 (off) to 31622400":         {PendingRewards: -1},
+		"pending_rewards: -1: want 0 (off) to 31622400":   {PendingRewards: -1},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

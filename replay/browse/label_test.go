@@ -63,7 +63,9 @@ func TestAPersonLabelsByKeys(t *testing.T) {
 	table := pending(t)
 	page := browsertest.Open(t)
 	page.Go(serveLabels(t, table) + "/label?table=math&by=alice")
-	shows := func(id int) { until(page, fmt.Sprintf("document.querySelector('.facts dd')?.textContent === '%d'", id)) }
+	shows := func(id int) {
+		until(page, fmt.Sprintf("document.querySelector('.facts dd')?.textContent === '%d'", id))
+	}
 	shows(4)
 	if text := page.Text("document.body.innerText"); !strings.Contains(text, "rain rain") || !strings.Contains(text, "4 rollouts: pending") {
 		t.Errorf("the page shows %q", text)
