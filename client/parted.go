@@ -465,9 +465,10 @@ func (w *PartedTable) Rewind(ctx context.Context, v rollout.Version) error {
 	return err
 }
 
-// byPart calls once for each part that ids name, with their indices. Parts that are down are left out.
+// byPart calls once for each part that ids name, with their indices. Parts that are down are left out, unless all must be
+// reached.
 func (w *PartedTable) byPart(
-	ctx context.Context, n int, id func(i int) uint64, call func(t *Table, at []int) error,
+	ctx context.Context, all bool, n int, id func(i int) uint64, call func(t *Table, at []int) error,
 ) error {
 	parts, err := w.resolve(ctx)
 	if err != nil {
@@ -488,8 +489,8 @@ func (w *PartedTable) byPart(
 			asked = append(asked, parts[k])
 		}
 	}
-	err = w.each(ctx, asked, false, func(i int, t *Table) error { return call(t, at[asked[i].number]) })
-	if errors.Is(err, ErrUnreachable) {
+	err = w.each(ctx, asked, all, func(i int, t *Table) error { return call(t, at[asked[i].number]) })
+	if errors.Is(err, ErrUnreachable) && !all {
 		return nil
 	}
 	return err
@@ -506,7 +507,8 @@ func (w *PartedTable) Update(ctx context.Context, ids []rollout.ID, priorities [
 		return fmt.Errorf("%d priorities for %d ids: give one for each: %w", len(priorities), len(ids),
 			rollout.ErrInvalid)
 	}
-	return w.byPart(ctx, len(ids), func(i int) uint64 { return uint64(ids[i]) }, func(t *Table, at []int) error {
+	id := func(i int) uint64 { return uint64(ids[i]) }
+	return w.byPart(ctx, false, len(ids), id, func(t *Table, at []int) error {
 		of, values := make([]rollout.ID, len(at)), make([]float64, len(at))
 		for i, j := range at {
 			of[i], values[i] = rollout.ID(ofPart(uint64(ids[j]))), priorities[j]
@@ -517,7 +519,7 @@ func (w *PartedTable) Update(ctx context.Context, ids []rollout.ID, priorities [
 
 // Report tells the parts what a trainer measured of its draws.
 func (w *PartedTable) Report(ctx context.Context, feedback ...rollout.Feedback) error {
-	return w.byPart(ctx, len(feedback), func(i int) uint64 { return uint64(feedback[i].ID) },
+	return w.byPart(ctx, false, len(feedback), func(i int) uint64 { return uint64(feedback[i].ID) },
 		func(t *Table, at []int) error {
 			list := make([]rollout.Feedback, len(at))
 			for i, j := range at {
@@ -526,6 +528,35 @@ func (w *PartedTable) Report(ctx context.Context, feedback ...rollout.Feedback) 
 			}
 			return t.Report(ctx, list...)
 		})
+}
+
+// Reward gives rollouts their rewards, each in its part: see [Table.Reward]. If a part cannot be reached, those of others
+// may have theirs: repeat the call with the same request id.
+func (w *PartedTable) Reward(ctx context.Context, r rollout.Rewards) (done rollout.Rewarded, err error) {
+	if err := replay.CheckRewards(r); err != nil {
+		return done, err
+	}
+	parts, err := w.resolve(ctx)
+	if err != nil {
+		return done, err
+	}
+	r.RequestID = cmp.Or(r.RequestID, parts[0].table.client.nextID())
+	var mu sync.Mutex
+	err = w.byPart(ctx, true, len(r.IDs), func(i int) uint64 { return uint64(r.IDs[i]) }, func(t *Table, at []int) error {
+		of := rollout.Rewards{RequestID: r.RequestID, By: r.By}
+		for _, i := range at {
+			of.IDs = append(of.IDs, rollout.ID(ofPart(uint64(r.IDs[i]))))
+			of.Values = append(of.Values, r.Values[i])
+		}
+		got, err := t.Reward(ctx, of)
+		mu.Lock()
+		defer mu.Unlock()
+		done.Rewarded += got.Rewarded
+		done.Left += got.Left
+		done.Entered += got.Entered
+		return err
+	})
+	return done, err
 }
 
 // Checkpoint has every service save its part under a name. All must be up; nothing stops what comes in meanwhile.
@@ -623,7 +654,7 @@ func (w *PartedTable) nextTurn() int {
 
 // Abandon gives back granted groups that will not be inserted.
 func (w *PartedTable) Abandon(ctx context.Context, grant uint64, groups int) error {
-	return w.byPart(ctx, 1, func(int) uint64 { return grant }, func(t *Table, _ []int) error {
+	return w.byPart(ctx, false, 1, func(int) uint64 { return grant }, func(t *Table, _ []int) error {
 		return t.Abandon(ctx, ofPart(grant), groups)
 	})
 }
@@ -657,7 +688,7 @@ func (w *PartedTable) PromptsReport(ctx context.Context, results ...wire.PromptR
 	for i, r := range results {
 		home[i] = parted.Join(parted.Order([]byte(r.ID), len(parts))[0], 1)
 	}
-	return w.byPart(ctx, len(results), func(i int) uint64 { return home[i] }, func(t *Table, at []int) error {
+	return w.byPart(ctx, false, len(results), func(i int) uint64 { return home[i] }, func(t *Table, at []int) error {
 		of := make([]wire.PromptResult, len(at))
 		for i, j := range at {
 			of[i] = results[j]

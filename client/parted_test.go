@@ -224,6 +224,35 @@ func TestDrawsOverServicesHaveTheProbabilitiesAndWeightsOfOneTable(t *testing.T)
 	}
 }
 
+// Each part takes the rewards of its own rollouts, once under the call's request id.
+func TestRewardsGoToTheirParts(t *testing.T) {
+	t.Parallel()
+	_, _, w := inParts(t, 3, wire.Table{Options: replay.Options{Capacity: 63, PendingRewards: 60}}, client.AllOptions{})
+	groups := some(9, 2, "p")
+	for _, g := range groups {
+		for _, r := range g.Rollouts {
+			r.Reward = float32(math.NaN())
+		}
+	}
+	ids, err := w.Insert(t.Context(), groups...)
+	mustNot(t, err)
+	given := rollout.Rewards{RequestID: "r", By: "judge", IDs: ids, Values: make([]float32, len(ids))}
+	for i, want := range []rollout.Rewarded{{Rewarded: 18, Entered: 18}, {Rewarded: 18, Entered: 18}} {
+		done, err := w.Reward(t.Context(), given)
+		if mustNot(t, err); done != want {
+			t.Errorf("call %d gave %+v, want %+v", i, done, want)
+		}
+	}
+	st, err := w.Statistics(t.Context())
+	if mustNot(t, err); st.WaitingRewards != 0 || st.Present != 18 {
+		t.Errorf("the statistics are %+v", st)
+	}
+	given.RequestID, given.IDs, given.Values = "s", []rollout.ID{rollout.ID(parted.Join(7, 1))}, []float32{1}
+	if _, err := w.Reward(t.Context(), given); !errors.Is(err, rollout.ErrInvalid) {
+		t.Errorf("a reward of part 7 of 3: %v", err)
+	}
+}
+
 func TestATableInPartsRefusesDrawsByPrompt(t *testing.T) {
 	t.Parallel()
 	_, _, w := inParts(t, 2, wire.Table{Options: replay.Options{Capacity: 64, PromptIndex: true}}, client.AllOptions{})

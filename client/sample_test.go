@@ -123,6 +123,7 @@ type both interface {
 	Release(ctx context.Context, batches ...rollout.BatchID) error
 	Report(ctx context.Context, feedback ...rollout.Feedback) error
 	Update(ctx context.Context, ids []rollout.ID, priorities []float64) error
+	Reward(ctx context.Context, r rollout.Rewards) (rollout.Rewarded, error)
 	Advance(ctx context.Context, v rollout.Version) error
 	Rewind(ctx context.Context, v rollout.Version) error
 	Len(ctx context.Context) (int, error)

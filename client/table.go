@@ -208,6 +208,17 @@ func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 	return err
 }
 
+// Reward gives rollouts their rewards, or others than they have: see [replay.Table.Reward]. Without a request id it gets
+// one, so that retried over a broken connection it happens once.
+func (t *Table) Reward(ctx context.Context, r rollout.Rewards) (rollout.Rewarded, error) {
+	if r.RequestID == "" {
+		r.RequestID = t.client.nextID()
+	}
+	var answer wire.RewardAnswer
+	err := t.client.act(ctx, t.name, wire.Reward, wire.RewardRequest{Table: t.name, Rewards: r}, &answer, 0)
+	return answer.Rewarded, err
+}
+
 func measured(m rollout.Measurement) *float64 {
 	if !m.Known {
 		return nil

@@ -106,8 +106,9 @@ func (s *shard) checkRequest(req request) error {
 			rollout.ErrInvalid)
 	case asking != nil:
 		return asking
-	case s.present < o.MinSize:
-		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d%s: %w", s.number, s.present, o.MinSize,
+	case s.present-s.waitingCount() < o.MinSize:
+		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d%s: %w", s.number,
+			s.present-s.waitingCount(), o.MinSize,
 			s.losses(), rollout.ErrStarved)
 	case s.fresh.Waiting.Len*each < s.freshOf(req):
 		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh%s: %w", req.Fresh,
@@ -137,6 +138,11 @@ func (s *shard) losses() string {
 		lost = append(lost, fmt.Sprintf("%d left because their score, %s, was the least, perhaps as they entered: "+
 			"insert rollouts of a larger score, or raise capacity", n, s.options.Score))
 	}
+	if n := s.waitingCount(); n > 0 || s.counts.Unrewarded > 0 {
+		lost = append(lost, fmt.Sprintf("%d wait for the rewards of their groups, and %d left without after "+
+			"pending_rewards %gs: give rewards, or raise pending_rewards", n, s.counts.Unrewarded,
+			s.options.PendingRewards))
+	}
 	if n := s.counts.Evicted[byUses]; n > 0 {
 		lost = append(lost, fmt.Sprintf("%d left after max_uses %d: insert new rollouts, or raise max_uses", n,
 			s.options.MaxUses))
@@ -152,7 +158,7 @@ func (s *shard) losses() string {
 func (s *shard) stuck(needs int) bool {
 	o := &s.options
 	return s.retention == nil && o.GroupSize > 0 && o.Unit != UnitStep && o.MaxStaleness == 0 && len(s.leases) == 0 &&
-		s.present < needs && s.present > o.shardCapacity()-o.PerGroup(o.GroupSize)
+		s.waitingCount() == 0 && s.present < needs && s.present > o.shardCapacity()-o.PerGroup(o.GroupSize)
 }
 
 // freshOf returns how many draws of a request come from the fresh queue. Queue samplers give each rollout once anyway,
@@ -193,7 +199,7 @@ func (s *shard) sample(req request) (*rollout.Batch, error) {
 		}
 		return b, nil
 	}
-	s.expireLeases()
+	s.expire()
 	if err := s.checkRequest(req); err != nil {
 		return nil, err
 	}

@@ -27,11 +27,14 @@ type Changes struct {
 	// Inserted, Requests and Consumed are then complete.
 	Reset bool
 
-	Inserted []Stored     // still present, by ascending ID; what came and went between two cuts is in no list
+	// still present, by ascending ID; what came and went between two cuts is in no list. A rollout known from earlier cuts
+	// is among them again if its reward or advantage changed.
+	Inserted []Stored
 	Removed  []rollout.ID // known from earlier cuts, ascending
 	Changed  []Usage      // known from earlier cuts and still present, by ascending ID
 	Requests []Insertion  // remembered since, the oldest first
 	Consumed []Consumed   // since, the oldest first
+	Labelled []Labelling  // since, the oldest first; one without Labels is forgotten
 	State    *State
 
 	// OnDisk tells the table that the changes, and all before them, are on disk; see [ErrUnrecorded]. It may be called
@@ -81,6 +84,7 @@ const (
 	MarkFresh
 	MarkAtMax  // still at the largest base, at which it entered
 	MarkPinned // max_staleness does not evict it
+	MarkWaits  // for the rewards of its group
 	allMarks   = 1<<iota - 1
 )
 
@@ -180,6 +184,7 @@ func (st *State) UnmarshalBinary(from []byte) error {
 type tableChanges struct {
 	reset    bool
 	requests []Insertion
+	labelled []Labelling
 }
 
 // changeLog is what a shard of a tracked table notes for the next cut: a byte per slot, and each changed slot once, so
@@ -195,6 +200,7 @@ const (
 	changeListed  uint8 = 1 << iota // is in slots
 	changeEntered                   // inserted since the last cut
 	changeUsage                     // present at the last cut, with other uses, flags or base now
+	changeReward                    // present at the last cut, with another reward or advantage now
 )
 
 func newChangeLog(slots int) *changeLog { return &changeLog{marks: make([]uint8, slots)} }
@@ -212,6 +218,8 @@ func (l *changeLog) mark(slot int32, mark uint8) {
 func (l *changeLog) inserted(slot int32) { l.mark(slot, changeEntered) }
 
 func (l *changeLog) changed(slot int32) { l.mark(slot, changeUsage) }
+
+func (l *changeLog) rewritten(slot int32) { l.mark(slot, changeReward) }
 
 // evicted notes an eviction. A rollout inserted since the last cut leaves no trace.
 func (l *changeLog) evicted(slot int32, it *item) {
@@ -245,6 +253,7 @@ func (t *Table) track() {
 	t.insertedBefore.each(func(id string, r idRange) {
 		t.changes.requests = append(t.changes.requests, Insertion{id, r.First, r.Count, r.Digest})
 	})
+	t.changes.labelled = t.labels.list()
 	for _, s := range t.shards {
 		s.setChangeLog(newChangeLog(len(s.items)))
 		s.changes.consumed = slices.Collect(maps.Values(s.consumed.bySlot))
@@ -283,7 +292,7 @@ func (t *Table) cut(again []rollout.ID) *Changes {
 	if t.changes == nil {
 		return nil
 	}
-	c := &Changes{Reset: t.changes.reset, Requests: t.changes.requests, State: t.state()}
+	c := &Changes{Reset: t.changes.reset, Requests: t.changes.requests, Labelled: t.changes.labelled, State: t.state()}
 	c.OnDisk = t.recordedAs(c.State)
 	*t.changes = tableChanges{}
 	for _, s := range t.shards {
@@ -330,7 +339,7 @@ func (s *shard) cut(c *Changes) {
 		mark := l.marks[slot]
 		l.marks[slot] = 0
 		switch {
-		case mark&changeEntered != 0:
+		case mark&(changeEntered|changeReward) != 0:
 			c.Inserted = append(c.Inserted, s.storedAt(slot, leased))
 		case mark&changeUsage != 0:
 			c.Changed = append(c.Changed, s.usageAt(slot, leased))
@@ -380,6 +389,7 @@ func (s *shard) usageAt(slot int32, leased map[int32]bool) Usage {
 	mark(it.is(fresh|shelved) || leased[slot] && s.units.isFirst(&s.store, slot), MarkFresh)
 	mark(it.is(atMax), MarkAtMax)
 	mark(it.is(pinned), MarkPinned)
+	mark(it.is(waits), MarkWaits)
 	return u
 }
 
@@ -420,6 +430,7 @@ type Recovered struct {
 	Stored   []Stored    // in any order, with their last usage
 	Requests []Insertion // the oldest first
 	Consumed []Consumed  // in any order
+	Labelled []Labelling // in any order
 
 	// Repair says that some of it may be lost. The counts are then made to balance: what is missing counts as evicted
 	// by damage, and with unit group an incomplete group is dropped whole.
@@ -491,6 +502,8 @@ func (d JournalView) Rebuild(r Recovered) (RebuildResult, error) {
 	for _, c := range r.Consumed {
 		shards[uint64(c.Batch-1)%uint64(len(shards))].consumed.put(c)
 	}
+	slices.SortFunc(r.Labelled, func(a, b Labelling) int { return cmp.Compare(a.Number, b.Number) })
+	t.setLabels(r.Labelled)
 	t.changes = new(tableChanges)
 	for i, s := range t.shards {
 		s.shard = shards[i]
@@ -559,6 +572,10 @@ func (t *Table) checkStored(k *Stored, st *State) error {
 		return bad("was used at version %d, the table is at %d", k.LastUse, st.Version)
 	case k.Marks&^allMarks != 0:
 		return bad("has marks %b", k.Marks)
+	case k.Marks&MarkWaits != 0 && t.options.PendingRewards == 0:
+		return bad("waits for rewards without pending_rewards")
+	case k.Marks&MarkWaits == 0 && k.Rollout.Pending():
+		return bad("has no reward and does not wait for one")
 	case k.Marks&MarkPinned != 0 && t.pin == nil:
 		return bad("is pinned without pin")
 	case k.Marks&MarkReserved != 0 && t.options.Retention != KeepPositive:
@@ -631,6 +648,12 @@ func (s *shard) readmit(unit []Stored) {
 			last = slot
 		}
 	}
+	if s.items[first].is(waits) {
+		if s.retention != nil && s.retention.scored != nil {
+			s.retention.scored.weigh(first)
+		}
+		return
+	}
 	s.sampler.add(first)
 	if it := &s.items[first]; it.Uses > 0 {
 		s.sampler.setUses(first, it.Uses)
@@ -651,7 +674,7 @@ func (s *shard) readmitOne(k *Stored) int32 {
 		Uses:     k.Uses, LastUse: k.LastUse, Advantage: k.Advantage, Mean: k.Mean, Std: k.Std,
 		Flags: flagIf(k.Marks&MarkCorrect != 0, correct) | flagIf(k.Marks&MarkReserved != 0, reserved) |
 			flagIf(k.Marks&MarkAtMax != 0, atMax) |
-			flagIf(k.Marks&MarkPinned != 0, pinned) | flagIf(s.retention == nil, redelivered),
+			flagIf(k.Marks&MarkPinned != 0, pinned) | flagIf(k.Marks&MarkWaits != 0, waits) | flagIf(s.retention == nil, redelivered),
 	}
 	slot := s.put(&it, k.Rollout)
 	if s.retention != nil {
@@ -666,7 +689,11 @@ func (s *shard) readmitOne(k *Stored) int32 {
 	}
 	s.present++
 	s.bytes += it.Bytes
-	s.remaining += int64(s.maxUses) - int64(it.Uses)
+	if it.is(waits) {
+		s.waiting.join(slot)
+	} else {
+		s.remaining += int64(s.maxUses) - int64(it.Uses)
+	}
 	s.counts.UsesPresent.Add(int64(it.Uses))
 	if s.prioritized != nil {
 		s.prioritized.readmit(slot, k.Base)

@@ -165,7 +165,7 @@ func (v Inspection) inOrder(list []found) []Held {
 func (v Inspection) Get(id rollout.ID) (h Held, ok bool) {
 	for _, s := range v.table.shards {
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			if slot := s.index.find(id); slot != none {
 				h, ok = s.held(slot, s.chances()), true
 			}

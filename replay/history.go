@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 type Life struct {
 	ID        rollout.ID      `json:"id"`
 	Group     uint64          `json:"group"`
-	Made      rollout.Version `json:"made"` // version of its oldest token
-	Reward    float32         `json:"reward"`
-	Advantage float32         `json:"advantage"`
+	Made      rollout.Version `json:"made"`      // version of its oldest token
+	Reward    Number          `json:"reward"`    // the latest
+	Advantage Number          `json:"advantage"` // the same
 	Forgotten int             `json:"forgotten"` // events between the first and the second
 	Events    []Event         `json:"events"`    // in order
 }
@@ -31,6 +32,7 @@ type Event struct {
 	Draw     *EventDraw     `json:"draw,omitempty"`
 	Measured *EventMeasured `json:"measured,omitempty"` // by a report with measurements
 	Cause    rollout.Cause  `json:"cause,omitempty"`    // of an eviction
+	Reward   *float64       `json:"reward,omitempty"`   // given
 }
 
 // EventDraw is what a draw was like.
@@ -61,6 +63,7 @@ const (
 	WasDrawn    EventKind = "drawn"
 	WasReported EventKind = "reported"
 	WasEvicted  EventKind = "evicted"
+	WasRewarded EventKind = "rewarded" // by a late reward; the caller is who gave it
 )
 
 // Outcome is what became of a draw.
@@ -108,7 +111,7 @@ func WithCaller(ctx context.Context, name string) context.Context {
 func (v Inspection) Life(id rollout.ID) (l Life, ok bool) {
 	for _, s := range v.table.shards {
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			if s.history != nil && !ok {
 				l, ok = s.history.read(id)
 			}
@@ -170,6 +173,7 @@ const (
 	drawEvent
 	reportEvent
 	evictEvent
+	rewardEvent
 )
 
 // What a draw's detail is.
@@ -178,9 +182,6 @@ const (
 	drawUsed
 	drawReturned
 )
-
-// bySelection stands behind the causes for which rollouts leave that had entered.
-const bySelection = causes
 
 // begin says in whose name the next events are.
 func (h *history) begin(ctx context.Context) {
@@ -343,6 +344,22 @@ func (h *history) measured(f rollout.Feedback) event {
 	return e
 }
 
+// reward notes a reward that a rollout got late, after it took effect.
+func (h *history) reward(slot int32) {
+	it, r := &h.shard.items[slot], h.shard.rollouts[slot]
+	e := h.now(rewardEvent)
+	e.numbers[0], e.numbers[1] = h.shard.baseOf(slot), float64(r.Reward)
+	h.of(it, r).add(e)
+}
+
+// follow takes over the reward and the advantage of a rollout whose group has others.
+func (h *history) follow(slot int32) {
+	it := &h.shard.items[slot]
+	if at, ok := h.at[it.ID]; ok {
+		h.lives[at].reward, h.lives[at].advantage = h.shard.rollouts[slot].Reward, it.Advantage
+	}
+}
+
 // leave notes an eviction.
 func (h *history) leave(it *item, r *rollout.Rollout, why cause) {
 	e := h.now(evictEvent)
@@ -350,9 +367,9 @@ func (h *history) leave(it *item, r *rollout.Rollout, why cause) {
 	h.of(it, r).add(e)
 }
 
-// baseOf returns the base of a rollout's priority, NaN unless the sampler is prioritized.
+// baseOf returns the base of a rollout's priority, NaN unless the sampler is prioritized and can draw it.
 func (s *shard) baseOf(slot int32) float64 {
-	if s.prioritized == nil {
+	if s.prioritized == nil || s.items[slot].is(waits) {
 		return math.NaN()
 	}
 	return s.prioritized.baseOf(slot)
@@ -365,7 +382,7 @@ func (h *history) read(id rollout.ID) (Life, bool) {
 		return Life{}, false
 	}
 	l := &h.lives[at]
-	out := Life{ID: l.id, Group: l.group, Made: l.made, Reward: l.reward, Advantage: l.advantage,
+	out := Life{ID: l.id, Group: l.group, Made: l.made, Reward: Number(l.reward), Advantage: Number(l.advantage),
 		Forgotten: int(l.forgotten)}
 	for i := range l.events {
 		e := &l.events[i]
@@ -384,9 +401,9 @@ func (h *history) read(id rollout.ID) (Life, bool) {
 				shown.Measured = &m
 			}
 		case evictEvent:
-			if shown.Cause = rollout.EvictedBySelection; cause(e.detail) != bySelection {
-				shown.Cause = cause(e.detail).name()
-			}
+			shown.Cause = cause(e.detail).name()
+		case rewardEvent:
+			shown.Priority, shown.Reward = known(e.numbers[0]), known(e.numbers[1])
 		}
 		out.Events = append(out.Events, shown)
 	}
@@ -394,7 +411,7 @@ func (h *history) read(id rollout.ID) (Life, bool) {
 }
 
 func (k eventKind) name() EventKind {
-	return [...]EventKind{WasInserted, WasDrawn, WasReported, WasEvicted}[k]
+	return [...]EventKind{WasInserted, WasDrawn, WasReported, WasEvicted, WasRewarded}[k]
 }
 
 // known returns a number, nil for NaN.
@@ -403,4 +420,26 @@ func known(x float64) *float64 {
 		return nil
 	}
 	return new(x)
+}
+
+// Number is a number as JSON: null for NaN and what is infinite.
+type Number float32
+
+// MarshalJSON writes the shortest decimal that reads back as the same number, or null.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
+		return []byte("null"), nil
+	}
+	return strconv.AppendFloat(nil, float64(n), 'g', -1, 32), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (n *Number) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*n = Number(math.NaN())
+		return nil
+	}
+	v, err := strconv.ParseFloat(string(text), 32)
+	*n = Number(v)
+	return err
 }

@@ -34,10 +34,10 @@ func (m *model) noteInsertion(u *modelUnit) {
 		}
 	}
 	for _, it := range u.items {
-		m.lives[it.id] = &Life{ID: it.id, Group: uint64(u.group), Made: it.r.Version(), Reward: it.r.Reward,
-			Advantage: it.advantage}
+		m.lives[it.id] = &Life{ID: it.id, Group: uint64(u.group), Made: it.r.Version(), Reward: Number(it.r.Reward),
+			Advantage: Number(it.advantage)}
 		e := Event{Kind: WasInserted}
-		if m.o.Sampler == Prioritized && !u.passed && !m.tooOld(u) {
+		if m.o.Sampler == Prioritized && !u.passed && !u.tooOld && !u.waits {
 			e.Priority = new(max(entersAt, it.base))
 		}
 		m.note(it.id, e)
@@ -80,7 +80,7 @@ func (m *model) noteOutcome(b *rollout.Batch, what Outcome) {
 // noteReport follows rebase.
 func (m *model) noteReport(f rollout.Feedback) {
 	e, u := Event{Kind: WasReported}, m.unitOf(f.ID)
-	if u.present && m.o.Sampler == Prioritized {
+	if u.present && m.o.Sampler == Prioritized && !u.waits {
 		at := slices.IndexFunc(u.items, func(it *modelItem) bool { return it.id == f.ID })
 		e.Priority = new(u.items[at].base)
 	}

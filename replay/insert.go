@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -177,6 +178,9 @@ func (t *Table) validate(groups []rollout.Group) error {
 				Remedy: fmt.Sprintf("insert groups of group_size %d, which unit group draws whole", want),
 			}
 		}
+		if err := t.checkPendingFits(g, row); err != nil {
+			return err
+		}
 		if bytes := groupBytes(g); t.options.Unit == UnitGroup && bytes > t.options.recentBytes() {
 			return &rollout.FieldError{
 				Row: row, Field: "group", Value: fmt.Sprintf("%d bytes", bytes),
@@ -187,6 +191,22 @@ func (t *Table) validate(groups []rollout.Group) error {
 		row += len(g.Rollouts)
 	}
 	return nil
+}
+
+// checkPendingFits refuses a group that would have to leave before it is whole, as it leaves whole while it waits for
+// its rewards.
+func (t *Table) checkPendingFits(g rollout.Group, row int) error {
+	if t.options.PendingRewards == 0 || !slices.ContainsFunc(g.Rollouts, (*rollout.Rollout).Pending) {
+		return nil
+	}
+	n, bytes := len(g.Rollouts), groupBytes(g)
+	if n <= t.options.recentCapacity() && bytes <= t.options.recentBytes() {
+		return nil
+	}
+	return &rollout.FieldError{Row: row, Field: "group", Value: fmt.Sprintf("%d rollouts of %d bytes", n, bytes),
+		Remedy: fmt.Sprintf("insert groups with pending rewards of at most the %s that a shard has for others than "+
+			"correct ones, or raise capacity and capacity_bytes",
+			size{t.options.recentCapacity(), t.options.recentBytes()})}
 }
 
 func groupBytes(g rollout.Group) int64 {
@@ -208,7 +228,8 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 		if err := t.split(a, g, row); err != nil {
 			return err
 		}
-		m := t.computeAdvantages(a, g)
+		pending := t.options.PendingRewards > 0 && slices.ContainsFunc(g.Rollouts, (*rollout.Rollout).Pending)
+		m := t.computeAdvantages(a, g, pending)
 		entering := a.selection.chosen
 		for k, p := range a.parts {
 			whole := g.Rollouts[p.of]
@@ -221,7 +242,7 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 			}
 			it := item{
 				LastUse: rollout.NoVersion, Advantage: adv, Mean: float32(m.Mean), Std: float32(m.Std()),
-				Flags: flagIf(whole.Reward >= *t.options.PositiveThreshold, correct),
+				Flags: flagIf(!pending && whole.Reward >= *t.options.PositiveThreshold, correct) | flagIf(pending, waits),
 			}
 			if t.options.Select > 0 {
 				if len(entering) == 0 || entering[0] != p.of {
@@ -242,8 +263,15 @@ func (t *Table) prepare(a *arrivals, groups []rollout.Group) error {
 }
 
 // computeAdvantages computes the advantages of a group into a.values: of its rollouts, or with step returns of its
-// steps. It returns the moments of the rewards.
-func (t *Table) computeAdvantages(a *arrivals, g rollout.Group) advantage.Moments {
+// steps. It returns the moments of the rewards. Of a group with pending rewards none is known.
+func (t *Table) computeAdvantages(a *arrivals, g rollout.Group, pending bool) advantage.Moments {
+	if pending {
+		a.values = a.values[:0]
+		for range g.Rollouts {
+			a.values = append(a.values, float32(math.NaN()))
+		}
+		return advantage.Moments{Mean: math.NaN(), Var: math.NaN()}
+	}
 	if t.options.Select > 0 {
 		t.choose(a, g)
 		return t.advantagesOfChosen(a, g)
@@ -280,6 +308,9 @@ func (t *Table) prepareItem(a *arrivals, r *rollout.Rollout, it *item, row int) 
 		return nil
 	}
 	base := t.options.ownBase(r, it.Advantage)
+	if it.is(waits) {
+		base = t.options.PriorityEpsilon // for now
+	}
 	switch {
 	case t.options.PriorityBase == BaseTDError && t.options.takesOwnBase() && len(r.Values) == 0:
 		return &rollout.FieldError{Row: row, Field: "values", Value: "absent", Remedy: "give the critic's values, or " +
@@ -317,7 +348,7 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 	for i, s := range t.shards {
 		var room size
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			room = size{t.options.shardCapacity() - s.present, t.options.shardBytes() - s.bytes}
 		})
 		if n := needs[i]; n.count > room.count || n.bytes > room.bytes {
@@ -397,7 +428,7 @@ func (t *Table) addToShards(ctx context.Context, a *arrivals) {
 			it.ID, it.Group = t.lastID, t.lastGroup
 		}
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			s.history.begin(ctx)
 			s.counts.Groups++
 			s.addGroup(a, next, next+n)

@@ -59,7 +59,7 @@ func (t *Table) settleLease(id rollout.BatchID, do func(s *shard, i int)) error 
 	s := t.shards[uint64(id-1)%uint64(len(t.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expireLeases()
+	s.expire()
 	i, err := s.findLease(id)
 	if err == nil {
 		do(s.shard, i)
@@ -162,7 +162,7 @@ func (m *consumed) forgetNewer(v rollout.Version) (gone []Consumed) {
 // lease draws the batch of a request and puts it on lease, or returns the batch that the request got before. leased
 // reports whether that batch is still on lease.
 func (s *shard) lease(req request) (b *rollout.Batch, leased bool, err error) {
-	s.expireLeases()
+	s.expire()
 	if req.ID != "" {
 		for _, l := range s.leases {
 			if l.Request == req.ID {
@@ -238,9 +238,12 @@ func (s *shard) releaseLease(i int) {
 	s.undoDraws(l.Slots, l.Batch.Draws)
 }
 
-// expireLeases takes back the leases whose time is over. All have one duration, so the earliest deadline comes first
-// unless the clock was set back.
-func (s *shard) expireLeases() {
+// expire takes back the leases whose time is over, and has the groups leave that waited too long for their rewards. All
+// leases have one duration, so the earliest deadline comes first unless the clock was set back.
+func (s *shard) expire() {
+	if s.waiting != nil {
+		s.waiting.expire()
+	}
 	if len(s.leases) == 0 {
 		return
 	}

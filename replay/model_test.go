@@ -52,12 +52,15 @@ type modelUnit struct {
 	correct      bool
 	present      bool
 	passed       bool // others of its group were selected
+	tooOld       bool // as it was inserted
 	uses, leased int
 	lastUse      rollout.Version
 	inEpoch      bool // drawn in the epoch that runs
 	shown        bool // handed out as fresh
 	reserved     bool // kept because it is correct
 	replays      int  // draws that were not fresh, those that went back left out
+	waits        bool // for the rewards of its group
+	deadline     time.Time
 }
 
 type modelItem struct {
@@ -123,6 +126,14 @@ func (m *model) evict(u *modelUnit, why rollout.Cause) {
 	u.present = false
 	m.evicted[why] += uint64(len(u.items))
 	m.noteEviction(u, why)
+	if u.waits { // a group that waits leaves whole
+		u.waits = false
+		for _, mate := range m.groupOf(u) {
+			if mate.present {
+				m.evict(mate, why)
+			}
+		}
+	}
 }
 
 // room tells whether a queue can take groups, and whether it could if it were empty.
@@ -147,19 +158,24 @@ func (m *model) room(groups []rollout.Group) (fits, ever bool) {
 func (m *model) insert(groups ...rollout.Group) (ids int) {
 	var units []*modelUnit
 	for _, g := range groups {
-		for _, u := range m.split(g) {
+		split := m.split(g)
+		tooOld := slices.ContainsFunc(split, m.tooOld)
+		for _, u := range split {
+			u.tooOld = m.tooOld(u) || u.waits && tooOld
 			u.shard, u.group = m.groups%m.o.Shards, m.groups+m.skipped.groups+1
 			units = append(units, u)
 			for _, it := range u.items {
-				it.base = m.own(it)
-				if !m.tooOld(u) && !u.passed {
+				if it.base = m.own(it); u.waits {
+					it.base = m.o.PriorityEpsilon
+				}
+				if !u.tooOld && !u.passed && !u.waits {
 					m.largest[u.shard] = max(m.largest[u.shard], it.base)
 				}
 			}
 		}
 		m.groups++
 	}
-	for _, u := range units {
+	for i, u := range units {
 		u.present = true
 		m.all = append(m.all, u)
 		ids += len(u.items)
@@ -172,8 +188,15 @@ func (m *model) insert(groups ...rollout.Group) (ids int) {
 			m.evict(u, rollout.EvictedBySelection)
 			continue
 		}
-		if m.tooOld(u) {
+		if u.tooOld {
+			u.waits = false
 			m.evict(u, rollout.EvictedByStaleness)
+			continue
+		}
+		if u.waits {
+			if i+1 == len(units) || units[i+1].group != u.group { // all are there
+				m.retain(u.shard)
+			}
 			continue
 		}
 		if m.o.Entry == EnterMax {
@@ -280,10 +303,12 @@ func (m *model) retain(shard int) {
 	slices.Reverse(held)
 	n, of := 0, make(map[string]int)
 	for _, u := range held {
-		n += len(u.items)
+		if !u.reserved { // what is kept because it is correct stays so, whatever room there is among the newest
+			n += len(u.items)
+		}
 		prompt := u.items[0].r.PromptID
 		switch {
-		case n <= newest:
+		case !u.reserved && n <= newest || !u.present: // it has left with its group
 		case u.correct && kept > 0 && (m.o.PositivesPerPrompt == 0 || of[prompt] < m.o.PositivesPerPrompt):
 			kept--
 			of[prompt]++
@@ -333,7 +358,7 @@ func (m *model) retainScored(held []*modelUnit) {
 			}
 		}
 		m.evict(held[least], rollout.EvictedByCapacity)
-		held = slices.Delete(held, least, least+1)
+		held = slices.DeleteFunc(held, func(u *modelUnit) bool { return !u.present })
 	}
 }
 
@@ -440,6 +465,9 @@ func (m *model) stats() rollout.Stats {
 		for _, it := range u.items {
 			if u.present {
 				s.Present++
+				if u.waits {
+					s.Waiting++
+				}
 				s.PresentBytes += it.r.Bytes()
 				s.UsesPresent.Add(int64(u.uses))
 				continue
@@ -477,7 +505,7 @@ func (m *model) left(u *modelUnit) int {
 }
 
 func (m *model) eligible(shard int) []*modelUnit {
-	return slices.DeleteFunc(m.present(shard), func(u *modelUnit) bool { return m.left(u) <= 0 })
+	return slices.DeleteFunc(m.present(shard), func(u *modelUnit) bool { return m.left(u) <= 0 || u.waits })
 }
 
 // rested is what the sampler may draw: it does not rest after a use, nor is it on lease where uses are followed by
@@ -509,7 +537,7 @@ func (m *model) fresh(shard int) []*modelUnit {
 // fills tells whether a batch can be drawn.
 func (m *model) fills(req rollout.Request) bool {
 	e, each := m.eligible(req.Shard), m.each()
-	held, _ := count(m.present(req.Shard))
+	held, _ := count(slices.DeleteFunc(m.present(req.Shard), func(u *modelUnit) bool { return u.waits }))
 	freshOnes := req.Fresh
 	if m.o.Sampler.Consumes() {
 		freshOnes = 0
@@ -797,6 +825,13 @@ func (m *model) split(g rollout.Group) (units []*modelUnit) {
 	moments := advantage.MomentsOf(among)
 	advantages := make([]float32, len(compared))
 	advantage.OfGroup(among, among, m.o.Advantage)
+	waits := slices.ContainsFunc(g.Rollouts, (*rollout.Rollout).Pending)
+	if unknown := math.NaN(); waits {
+		moments = advantage.Moments{Mean: unknown, Var: unknown}
+		for i := range among {
+			among[i] = float32(unknown)
+		}
+	}
 	for k, i := range chosen {
 		advantages[i] = among[k]
 	}
@@ -815,8 +850,9 @@ func (m *model) split(g rollout.Group) (units []*modelUnit) {
 				continue
 			}
 			units = append(units, &modelUnit{
-				items: []*modelItem{it}, correct: r.Reward >= *m.o.PositiveThreshold, lastUse: rollout.NoVersion,
+				items: []*modelItem{it}, correct: !waits && r.Reward >= *m.o.PositiveThreshold, lastUse: rollout.NoVersion,
 				passed: m.o.Select > 0 && !slices.Contains(chosen, i),
+				waits:  waits, deadline: m.deadline(),
 			})
 		}
 	}
@@ -923,6 +959,7 @@ func newTrial(t *testing.T, o Options, seed uint64) *trial {
 	o.Clock, o.LeaseSeconds, o.Seed = tr.clock.time, 10, seed+1
 	tr.table, tr.twin = mustNew(t, o), mustNew(t, o)
 	tr.model = newModel(tr.table.Options())
+	tr.model.now = tr.clock.time
 	return tr
 }
 
@@ -951,6 +988,10 @@ func (tr *trial) same(a, b any, errA, errB error) {
 }
 
 func (tr *trial) step() {
+	if tr.model.o.PendingRewards > 0 && tr.random.IntN(4) == 0 {
+		tr.reward()
+		return
+	}
 	switch k := tr.random.IntN(100); {
 	case k < 35:
 		tr.insert()
@@ -1082,6 +1123,13 @@ func (tr *trial) someGroup() rollout.Group {
 			g.Rollouts[i] = someTurns(tr.random, r)
 		}
 		g.Rollouts[i].Values = someValues(tr.random, len(g.Rollouts[i].Tokens))
+	}
+	if tr.model.o.PendingRewards > 0 && tr.random.IntN(2) == 0 {
+		for _, r := range g.Rollouts {
+			if tr.random.IntN(2) == 0 {
+				r.Reward = float32(math.NaN())
+			}
+		}
 	}
 	return g
 }
@@ -1279,6 +1327,7 @@ func (tr *trial) tick() {
 	for len(tr.model.leases) > 0 {
 		tr.model.release(tr.model.leases[0].batch.ID)
 	}
+	tr.model.dropUnrewarded(tr.clock.now)
 	statsOf(tr.table)
 	statsOf(tr.twin)
 }
@@ -1471,6 +1520,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 		{Capacity: 22, Unit: UnitGroup, GroupSize: 2, Shards: 2, MaxStaleness: 5},
 		{Capacity: 14, Unit: UnitGroup, GroupSize: 2, CapacityBytes: 1200, MaxUses: 1},
 	}
+	bounds = append(bounds, lateBounds()...)
 	for _, kind := range Samplers() {
 		for _, o := range bounds {
 			o.Sampler = kind
@@ -1510,6 +1560,9 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 		name += fmt.Sprintf("/%s,%s,%s", o.PriorityBase, o.Draws, o.Entry)
 	}
 	name += o.Order + o.Score
+	if o.PendingRewards > 0 {
+		name += "/late"
+	}
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		steps := 250
@@ -1695,12 +1748,15 @@ func (tr *trial) checkHeld() {
 				want := Held{
 					ID: it.id, Group: uint64(u.group), Shard: shard, Age: int(m.version - it.r.Version()), Uses: u.uses,
 					Leased:    u.leased,
-					Advantage: it.advantage, Mean: it.mean, Std: it.std, Fresh: !u.shown && !m.o.Sampler.Consumes(),
+					Advantage: it.advantage, Mean: it.mean, Std: it.std, Waiting: u.waits,
+					Fresh:   !u.shown && !m.o.Sampler.Consumes() && !u.waits,
 					Pinned:  m.o.Pin != "" && m.told(u, it, m.o.Pin) != 0,
 					LastUse: u.lastUse, AtMax: it.atMax, UnitAge: int(m.version - u.least()), Base: math.NaN(), Probability: math.NaN(),
 				}
-				switch drawable := slices.Contains(e, u); m.o.Sampler {
-				case Uniform, Distinct:
+				switch drawable := slices.Contains(e, u); {
+				case u.waits:
+					want.Probability = 0
+				case m.o.Sampler == Uniform, m.o.Sampler == Distinct:
 					if m.o.composed() != "" {
 						break
 					}
@@ -1708,7 +1764,7 @@ func (tr *trial) checkHeld() {
 					if drawable {
 						want.Probability = 1 / float64(len(e))
 					}
-				case Prioritized:
+				case m.o.Sampler == Prioritized:
 					want.Base, want.Probability = 0, 0
 					for _, mate := range u.items {
 						want.Base += mate.base / float64(len(u.items))
@@ -1735,6 +1791,10 @@ func (tr *trial) checkOneHeld(got, want Held, it *modelItem) {
 	same := func(a, b float64) bool { return near(a, b) || math.IsNaN(a) && math.IsNaN(b) }
 	ok := same(got.Base, want.Base) && same(got.Probability, want.Probability) &&
 		reflect.DeepEqual(got.Rollout, it.r) && (tr.model.o.Unit == UnitStep || got.Rollout == it.r)
+	if want.Waiting {
+		ok = ok && got.Rollout == it.r || sameButNaN(got, want, it)
+		got.Advantage, got.Mean, got.Std, want.Advantage, want.Mean, want.Std = 0, 0, 0, 0, 0, 0
+	}
 	want.Base, want.Probability, want.Rollout = got.Base, got.Probability, got.Rollout
 	if math.IsNaN(got.Base) {
 		got.Base, want.Base = 0, 0

@@ -129,6 +129,9 @@ type Options struct {
 	// take rollouts whose log-probs are NaN, not known, such as those of experts, chat logs and other offline data;
 	// losses that read log-probs refuse them
 	UnknownLogprobs bool `json:"unknown_logprobs,omitempty" default:"off"`
+	// take rollouts whose reward is NaN, not known yet: a group is not drawn until it has the rewards of all of its
+	// rollouts (Reward), and leaves if it has not after this many seconds; not with unit step, select and kept_per_prompt
+	PendingRewards float64 `json:"pending_rewards,omitempty" default:"off" range:"[0, 31622400]"`
 	// of every draw
 	Seed uint64 `json:"seed,omitempty" default:"0"`
 	// rollouts whose life the table remembers, those to which something happened last, in up to 1.5 KB each: when, at
@@ -139,7 +142,8 @@ type Options struct {
 
 	// PriorityFunction is the priority base [BaseFunction]: a finite base, of which the absolute value counts.
 	PriorityFunction func(r *rollout.Rollout, advantage float32) float64 `json:"-"`
-	Clock            func() time.Time                                    `json:"-"` // for leases and History [time.Now]
+	// for leases, History, PendingRewards and labels [time.Now]
+	Clock func() time.Time `json:"-"`
 }
 
 // Retention is the rule for what a full table keeps.
@@ -462,6 +466,12 @@ func (o Options) Validate() error {
 	check("", o.PositiveShare == 0 || o.Sampler != Prioritized, "positive_share", o.PositiveShare,
 		"0 with sampler prioritized, whose importance weights are for its own draws")
 	check("unit", o.Select == 0 || o.Unit == UnitRollout, "select", o.Select, "0 with unit %s", o.Unit)
+	check("unit", o.PendingRewards == 0 || o.Unit != UnitStep, "pending_rewards", o.PendingRewards,
+		"0 with unit step, whose steps have the rewards of their turns")
+	check("select", o.PendingRewards == 0 || o.Select == 0, "pending_rewards", o.PendingRewards,
+		"0 with select, which chooses by rewards as a group is inserted")
+	check("kept_per_prompt", o.PendingRewards == 0 || o.KeptPerPrompt == 0, "pending_rewards", o.PendingRewards,
+		"0 with kept_per_prompt, by which rollouts would leave before they have a reward")
 	check("select", o.SelectBy == "" || o.Select > 0, "select_by", o.SelectBy, "no value with select 0, which takes all")
 	o.validateSources(&problems)
 	check("", o.MaxUses <= 1 || !o.Sampler.Consumes(), "max_uses", o.MaxUses,

@@ -104,6 +104,14 @@ func (p *prioritized) enter(s int32, base float64) {
 	p.bases[s] = -base
 }
 
+// hold makes room for the base of a rollout that waits for its reward.
+func (p *prioritized) hold(s int32) {
+	for int(s) >= len(p.bases) {
+		p.bases = append(p.bases, 0)
+	}
+	p.bases[s] = -p.o.PriorityEpsilon
+}
+
 // readmit gives a rollout of a rebuilt table its base, before its unit is added.
 func (p *prioritized) readmit(s int32, base float64) {
 	p.bases = append(p.bases, 0)

@@ -231,7 +231,7 @@ func (s *shard) findCandidates(prompt string, where, order *formula.Formula, ski
 	s.candidates = s.candidates[:0]
 	row := row{shard: s}
 	for slot := s.prompts.first(prompt); slot != none; slot = s.prompts.after(slot, prompt) {
-		if s.exhausted(slot) || skip != nil && skip(slot) {
+		if s.undrawable(slot) || skip != nil && skip(slot) {
 			continue
 		}
 		row.slot, row.measured = slot, false
@@ -313,6 +313,11 @@ func (r *row) Value(c formula.Column) float64 {
 			return math.Inf(1)
 		}
 		return float64(r.shard.version - it.LastUse)
+	case formula.Pending:
+		if of.Pending() {
+			return 1
+		}
+		return 0
 	}
 	panic(fmt.Sprintf("formula column %d has no value", c)) // a mistake of the program
 }

@@ -59,7 +59,9 @@ func (s *shard) regroupThose(batch *rollout.Batch, those func(d *rollout.Draw) b
 		if s.options.DrawAdvantage == AdvantageBaseline {
 			x.rewards = x.rewards[:0]
 			for slot := s.prompts.first(prompt); slot != none; slot = s.prompts.after(slot, prompt) {
-				x.rewards = append(x.rewards, s.rollouts[slot].Reward)
+				if !s.items[slot].is(waits) {
+					x.rewards = append(x.rewards, s.rollouts[slot].Reward)
+				}
 			}
 			compared = x.rewards
 		}

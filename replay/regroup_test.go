@@ -24,7 +24,7 @@ func (m *model) checkAdvantages(b *rollout.Batch) string {
 			}
 		case AdvantageBaseline:
 			for _, u := range m.present(b.Shard) {
-				if u.items[0].r.PromptID == d.Rollout.PromptID {
+				if u.items[0].r.PromptID == d.Rollout.PromptID && !u.waits {
 					rewards = append(rewards, float64(u.items[0].r.Reward))
 				}
 			}

@@ -165,7 +165,7 @@ func (o *ordered) place(first int32) {
 	it := &s.items[first]
 	o.remove(first)
 	switch {
-	case s.exhausted(first) || cooldown > 0 && it.Leased > 0:
+	case s.undrawable(first) || cooldown > 0 && it.Leased > 0:
 	case cooldown > 0 && it.LastUse != rollout.NoVersion && int64(s.version)-int64(it.LastUse) < int64(cooldown):
 		o.resting.set(first, -float64(it.LastUse)-float64(cooldown))
 	default:

@@ -53,7 +53,7 @@ func (v ServiceView) Repeats(req rollout.Request) bool {
 	s := v.table.shards[req.Shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expireLeases()
+	s.expire()
 	for _, l := range s.leases {
 		if l.Request == req.ID {
 			return true
@@ -117,11 +117,28 @@ func (v ServiceView) NextExpiry(shard int) (time.Time, bool) {
 	s := v.table.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expireLeases()
+	s.expire()
 	if len(s.leases) == 0 {
 		return time.Time{}, false
 	}
 	return s.leases[0].Deadline, true
+}
+
+// NextDeadline returns when the first group leaves that waits for rewards, false if none waits. An insertion that waits
+// for room may find some then.
+func (v ServiceView) NextDeadline() (first time.Time, any bool) {
+	for _, s := range v.table.shards {
+		s.do(func(s *shard) {
+			s.expire()
+			if s.waiting == nil || s.waiting.order.Len() == 0 {
+				return
+			}
+			if at := s.waiting.order.Front().Value.(*waitingGroup).deadline; !any || at.Before(first) {
+				first, any = at, true
+			}
+		})
+	}
+	return first, any
 }
 
 // Totals returns what a shard, which the table must have, adds to a draw over several tables.
@@ -129,7 +146,7 @@ func (v ServiceView) Totals(shard int) parted.Totals {
 	s := v.table.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expireLeases()
+	s.expire()
 	t := parted.Totals{Version: s.version, Units: s.sampler.size(), Fresh: s.fresh.Waiting.Len}
 	switch d := s.sampler.(type) {
 	case *epoch:
@@ -165,23 +182,25 @@ type Flow struct {
 	Drawn, Acknowledged, Returned uint64
 	Rewound                       uint64 // evicted by [Table.Rewind]
 	Present                       int
+	Waiting                       int // of these, for the rewards of their group
 	Bytes                         int64
 	Pinned                        int64 // bytes of what left: evicted while on lease, or in remembered batches
-	IDs                           int64 // bytes of remembered batch ids and request ids
+	IDs                           int64 // bytes of remembered batch ids, request ids and labels
 }
 
 // Flow returns the present counts. It takes each shard's lock once.
 func (v ServiceView) Flow() Flow {
-	f := Flow{IDs: v.table.batchIDs.Load()}
+	f := Flow{IDs: v.table.batchIDs.Load() + v.table.labelBytes.Load()}
 	for _, s := range v.table.shards {
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			f.Inserted += s.counts.Inserted
 			f.Drawn += s.counts.Drawn
 			f.Acknowledged += s.counts.Acknowledged
 			f.Returned += s.counts.Returned
 			f.Rewound += s.counts.Evicted[byRewind]
 			f.Present += s.present
+			f.Waiting += s.waitingCount()
 			f.Bytes += s.bytes
 			f.Pinned += s.pinned + s.answered.weight
 			f.IDs += s.answered.ids + s.consumed.bytes

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/reprise-rl/reprise/replay/formula"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -38,8 +39,10 @@ type shard struct {
 	answered *answers[*rollout.Batch] // acknowledged, by request id
 	consumed consumed                 // a queue's acknowledged request ids, whose rollouts are gone
 	counts   counts
-	changes  *changeLog // since the last cut; nil if nothing tracks the table
-	history  *history   // nil: none
+	changes  *changeLog       // since the last cut; nil if nothing tracks the table
+	history  *history         // nil: none
+	waiting  *waitingGroups   // nil without Options.PendingRewards
+	pin      *formula.Formula // nil: none
 
 	evictCapacity, evictStaleness func(s int32)
 	drawn                         []int32     // slots of the batch being drawn
@@ -114,6 +117,10 @@ func newShard(o Options, number int) *shard {
 	}
 	s.suppliers = newSuppliers(s)
 	s.history = newHistory(s)
+	s.waiting = newWaitingGroups(s)
+	if o.Pin != "" {
+		s.pin, _ = formula.Condition(o.Pin) // Validate has parsed it
+	}
 	s.evictCapacity = func(slot int32) { s.evict(slot, byCapacity) }
 	s.evictStaleness = func(slot int32) { s.evict(slot, byStaleness) }
 	return s
@@ -129,8 +136,8 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 	// With unit group the rollouts of a group form a ring of mates, and the first that entered stands for all of them in
 	// the sampler. A group of which one is too old does not enter at all: it could never be drawn whole.
 	first, last := none, none
-	together := s.units == groups
-	allTooOld := together && slices.ContainsFunc(a.items[from:to], s.tooOld)
+	together, waiting := s.units == groups, s.waiting != nil && a.items[from].is(waits)
+	allTooOld := (together || waiting) && slices.ContainsFunc(a.items[from:to], s.tooOld)
 	for i := from; i < to; i++ {
 		if a.items[i].is(unselected) {
 			s.counts.passOver()
@@ -147,14 +154,23 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 			continue
 		}
 		slot := s.add(&a.items[i], a.rollouts[i])
-		if s.prioritized != nil {
+		switch {
+		case s.prioritized == nil:
+		case waiting:
+			s.prioritized.hold(slot)
+		default:
 			s.prioritized.enter(slot, a.bases[i])
 		}
 		if s.history != nil {
 			s.history.insert(&a.items[i], a.rollouts[i], s.baseOf(slot))
 		}
+		if waiting {
+			s.waiting.join(slot)
+		}
 		if !together {
-			s.open(slot)
+			if !waiting {
+				s.open(slot)
+			}
 			continue
 		}
 		if first == none {
@@ -163,7 +179,10 @@ func (s *shard) addGroup(a *arrivals, from, to int) {
 		s.links[last].Mate, s.links[slot].Mate = slot, first
 		last = slot
 	}
-	if first != none {
+	switch {
+	case waiting && !allTooOld:
+		s.waiting.entered(a.items[from].Group)
+	case first != none:
 		s.open(first)
 	}
 }
@@ -175,7 +194,7 @@ func (s *shard) seeBases(a *arrivals, from, to int) {
 		return
 	}
 	for i := from; i < to; i++ {
-		if !s.tooOld(a.items[i]) && !a.items[i].is(unselected) {
+		if !s.tooOld(a.items[i]) && !a.items[i].is(unselected|waits) {
 			s.prioritized.see(a.bases[i])
 		}
 	}
@@ -221,7 +240,9 @@ func (s *shard) add(it *item, r *rollout.Rollout) int32 {
 	}
 	s.present++
 	s.bytes += it.Bytes
-	s.remaining += int64(s.maxUses)
+	if !it.is(waits) {
+		s.remaining += int64(s.maxUses)
+	}
 	s.counts.UsesPresent.Add(0) // count it among the unused
 	if s.changes != nil {
 		s.changes.inserted(slot)
@@ -246,8 +267,12 @@ func (s *shard) thin(prompt string, keep int) {
 	}
 }
 
-// evict removes the unit of a rollout and counts the cause.
+// evict removes the unit of a rollout and counts the cause. A group that waits for rewards leaves whole.
 func (s *shard) evict(slot int32, why cause) {
+	if s.items[slot].is(waits) {
+		s.waiting.leave(s.items[slot].Group, why)
+		return
+	}
 	if s.units != groups {
 		s.sampler.remove(slot)
 		s.weighOut(slot)
@@ -280,7 +305,7 @@ func (s *shard) evictOne(slot int32, why cause) {
 	}
 	s.present--
 	s.bytes -= it.Bytes
-	if s.maxUses > 0 {
+	if s.maxUses > 0 && !it.is(waits) {
 		s.remaining -= int64(s.maxUses - it.Uses - it.Leased)
 	}
 	s.counts.UsesPresent.Remove(int64(it.Uses))

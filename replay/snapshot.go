@@ -24,6 +24,7 @@ type image struct {
 	Refused   uint64
 	Ignored   uint64
 	Inserted  []answerOf[idRange]
+	Labels    []Labelling
 	Ratios    ratios
 	Moved     rollout.Version // when the age decay did last
 	Rollouts  []*rollout.Rollout
@@ -44,7 +45,8 @@ type shardImage struct {
 	Positives        samplerState // what positive_share draws from
 	Heads            []headImage  // of the ages, by version
 	Batches, Skipped uint64
-	Leases           []leaseImage // in the order given
+	Leases           []leaseImage   // in the order given
+	Waiting          []waitingImage // by deadline
 	Answered         []answerOf[batchImage]
 	Counts           counts
 }
@@ -52,6 +54,12 @@ type shardImage struct {
 type headImage struct {
 	Version rollout.Version
 	Slot    int32
+}
+
+type waitingImage struct {
+	Group    uint64
+	Slots    []int32
+	Deadline time.Time
 }
 
 type leaseImage struct {
@@ -99,7 +107,7 @@ func (t *Table) hold() *moment {
 		Identity: t.identity, Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,
 		Refused: t.refused, Ignored: t.ignored, Moved: t.ageDecayMoved,
 		Ratios:   ratios{Bins: slices.Clone(t.ratios.Bins), Version: t.ratios.Version},
-		Inserted: t.insertedBefore.list(),
+		Inserted: t.insertedBefore.list(), Labels: t.labels.list(),
 	}}
 	for _, s := range t.shards {
 		m.im.Shards = append(m.im.Shards, s.hold())
@@ -126,6 +134,9 @@ func (s *shard) hold() shardImage {
 		for _, v := range slices.Sorted(maps.Keys(s.ages.heads)) {
 			im.Heads = append(im.Heads, headImage{v, s.ages.heads[v]})
 		}
+	}
+	if s.waiting != nil {
+		im.Waiting = s.waiting.image()
 	}
 	return im
 }
@@ -401,6 +412,7 @@ func (t *Table) Restore(r io.Reader) error {
 	for _, a := range im.Inserted {
 		t.rememberInsertion(a.ID, a.Answer)
 	}
+	t.setLabels(im.Labels)
 	if t.changes != nil {
 		t.track()
 	}
@@ -452,6 +464,9 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 		}
 	}
 	s.indexPrompts()
+	for _, g := range im.Waiting {
+		s.waiting.add(&waitingGroup{number: g.Group, deadline: g.Deadline, slots: g.Slots})
+	}
 	s.batches, s.skipped, s.counts = im.Batches, im.Skipped, im.Counts
 	for _, l := range im.Leases {
 		b, err := all.batch(l.Batch)

@@ -489,10 +489,11 @@ func (s *shard) weighUsed(slot int32) {
 	}
 }
 
-// exhausted reports whether the uses and the draws on lease of a rollout have reached max_uses.
-func (s *shard) exhausted(slot int32) bool {
+// undrawable reports whether a rollout waits for the rewards of its group, or its uses and draws on lease have reached
+// max_uses.
+func (s *shard) undrawable(slot int32) bool {
 	it := &s.items[slot]
-	return s.maxUses > 0 && it.Uses+it.Leased >= s.maxUses
+	return s.maxUses > 0 && it.Uses+it.Leased >= s.maxUses || it.is(waits)
 }
 
 // weighOut has the sources forget a unit that left or is exhausted.
@@ -585,7 +586,7 @@ func (m *members) weightOf(slot int32) float64 {
 	if !s.holds(slot) || !s.units.isFirst(&s.store, slot) {
 		return 0
 	}
-	if s.exhausted(slot) {
+	if s.undrawable(slot) {
 		return 0
 	}
 	if m.where != nil && !m.row.unitHolds(m.where, slot) {
@@ -671,7 +672,7 @@ func (m *members) give(slot int32) int {
 // end gives the held units their weights back, but those that their draws have exhausted.
 func (m *members) end() {
 	for i, slot := range m.held {
-		if m.shard.exhausted(slot) {
+		if m.shard.undrawable(slot) {
 			m.weights[i] = 0
 		} else {
 			m.count++

@@ -17,14 +17,19 @@ const (
 	byUses
 	byConsume
 	byRewind
-	causes
+	causes // what follows has a count of its own: the size of [counts].Evicted is part of its form
+)
+
+const (
+	bySelection = causes + iota
+	byDeadline
 )
 
 // name is the cause as statistics show it.
 func (c cause) name() rollout.Cause {
-	return [causes]rollout.Cause{
+	return [...]rollout.Cause{
 		rollout.EvictedByCapacity, rollout.EvictedByStaleness, rollout.EvictedByUses,
-		rollout.EvictedByConsume, rollout.EvictedByRewind,
+		rollout.EvictedByConsume, rollout.EvictedByRewind, rollout.EvictedBySelection, rollout.EvictedUnrewarded,
 	}[c]
 }
 
@@ -37,13 +42,18 @@ type counts struct {
 	NeverUsed                     uint64
 	Lost                          uint64 // left by damage: see Table.Rebuild
 	PassedOver                    uint64 // by selection, as they came
+	Unrewarded                    uint64 // left by the deadline of pending_rewards
 
 	Staleness, MeanStaleness, UsesAtEviction, UsesPresent, SinceLastUse rollout.Histogram
 }
 
 // evicted counts the eviction of a rollout with the given uses.
 func (c *counts) evicted(why cause, uses int32) {
-	c.Evicted[why]++
+	if why == byDeadline {
+		c.Unrewarded++
+	} else {
+		c.Evicted[why]++
+	}
 	c.UsesAtEviction.Add(int64(uses))
 	if uses == 0 {
 		c.NeverUsed++
@@ -92,6 +102,9 @@ func (c *counts) addTo(s *rollout.Stats) {
 	if c.PassedOver > 0 {
 		s.Evicted[rollout.EvictedBySelection] += c.PassedOver
 	}
+	if c.Unrewarded > 0 {
+		s.Evicted[rollout.EvictedUnrewarded] += c.Unrewarded
+	}
 	s.Drawn += c.Drawn
 	s.Acknowledged += c.Acknowledged
 	s.Returned += c.Returned
@@ -108,7 +121,7 @@ func (c *counts) present() uint64 { return c.Inserted - c.left() }
 
 // left is the number of rollouts that left, for any cause.
 func (c *counts) left() uint64 {
-	n := c.Lost + c.PassedOver
+	n := c.Lost + c.PassedOver + c.Unrewarded
 	for _, k := range c.Evicted {
 		n += k
 	}
@@ -151,6 +164,7 @@ type Held struct {
 	Fresh     bool            // not handed out as fresh yet
 	AtMax     bool            // still at the largest base, at which it entered
 	Pinned    bool            // max_staleness does not evict it
+	Waiting   bool            // for the rewards of its group: it cannot be drawn
 	LastUse   rollout.Version // of the table; rollout.NoVersion before the first
 
 	// Of the unit that a draw falls on: the rollout itself, or its group.
@@ -178,7 +192,7 @@ func (v Inspection) Held() []Held {
 	for _, s := range v.table.shards {
 		from := len(all)
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			chance := s.chances()
 			for slot := range s.rollouts {
 				if s.holds(int32(slot)) {
@@ -226,7 +240,7 @@ func (v Inspection) At(places []Place) []Held {
 	var all []Held
 	for number, places := range byShard {
 		v.table.shards[number].do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			chance := s.chances()
 			for _, p := range places {
 				if s.holds(p.slot) && s.items[p.slot].ID == p.id {
@@ -258,12 +272,14 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 		ID: it.ID, Group: it.Group, Shard: s.number, Rollout: s.rollouts[slot],
 		Age: int(s.version - it.Version), Uses: int(it.Uses), Leased: int(it.Leased), Advantage: it.Advantage,
 		Mean: it.Mean, Std: it.Std,
-		AtMax: it.is(atMax), Pinned: it.is(pinned), LastUse: it.LastUse, Base: math.NaN(), Probability: math.NaN(),
+		AtMax: it.is(atMax), Pinned: it.is(pinned), Waiting: it.is(waits), LastUse: it.LastUse, Base: math.NaN(), Probability: math.NaN(),
 	}
 	first := s.units.first(&s.store, slot)
 	e.Fresh = s.waitsFresh(first)
 	e.UnitAge = int(s.version - s.units.version(&s.store, first))
 	switch {
+	case it.is(waits):
+		e.Probability = 0
 	case s.prioritized != nil:
 		e.Base = s.prioritized.base(first)
 		e.Probability = chance(first)
@@ -283,7 +299,7 @@ func (v Inspection) NeverUsedShare() float64 {
 	var never, present uint64
 	for _, s := range v.table.shards {
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			never += s.counts.UsesPresent.Of(0)
 			present += s.counts.UsesPresent.Count()
 		})
@@ -312,7 +328,7 @@ func (v Inspection) ByAge() []AgeShare {
 			return nil
 		}
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			w, chance := s.prioritized, s.prioritized.chances()
 			w.eachDrawable(func(slot int32) {
 				age := int(s.version - w.units.version(w.store, slot))

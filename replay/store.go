@@ -50,6 +50,7 @@ const (
 	redelivered                   // of a queue: it may have been delivered before
 	unselected                    // of an arrival: the table selects others of its group
 	pinned                        // max_staleness does not evict it
+	waits                         // for the rewards of its group: see waitingGroups
 )
 
 func (it *item) is(f flags) bool { return it.Flags&f != 0 }

@@ -32,10 +32,12 @@ type Table struct {
 	ratios         ratios            // reported by age
 	ageDecayMoved  rollout.Version   // when the age decay last moved
 	insertedBefore *answers[idRange] // by batch id; see rememberInsertion
+	labels         labels            // who gave rewards
 	changes        *tableChanges     // since the last cut; nil if nothing tracks the table
 	recorded       rollout.ID        // the newest in a cut that is on disk; see unrecorded
 
-	batchIDs atomic.Int64 // bytes of insertedBefore, for those who do not hold mu
+	// bytes of insertedBefore and labels, for those who do not hold mu
+	batchIDs, labelBytes atomic.Int64
 }
 
 // lockedShard is a shard with the lock for all of it. Restoring replaces the shard whole.
@@ -73,7 +75,8 @@ func New(o Options) (*Table, error) {
 	for i := range o.Shards {
 		t.shards = append(t.shards, &lockedShard{shard: newShard(o, i)})
 	}
-	t.limits = rollout.Limits{Vocab: o.Vocab, MaxTokens: o.MaxTokens, UnknownLogprobs: o.UnknownLogprobs}
+	t.limits = rollout.Limits{Vocab: o.Vocab, MaxTokens: o.MaxTokens, UnknownLogprobs: o.UnknownLogprobs,
+		PendingRewards: o.PendingRewards > 0}
 	if o.CapacityBytes > 0 {
 		t.limits.MaxBytes = o.recentBytes()
 	}
@@ -105,7 +108,7 @@ func (t *Table) Advance(ctx context.Context, v rollout.Version) error {
 	t.version, t.ratios.Version = v, v
 	for _, s := range t.shards {
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			s.advance(v)
 		})
 	}
@@ -130,7 +133,7 @@ func (t *Table) Rewind(ctx context.Context, v rollout.Version) error {
 	t.ratios.rewind(v)
 	for _, s := range t.shards {
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			s.rewind(v)
 		})
 	}
@@ -165,9 +168,10 @@ func (t *Table) Stats(ctx context.Context) (rollout.Stats, error) {
 		Evicted: make(map[rollout.Cause]uint64)}
 	for _, s := range t.shards {
 		s.do(func(s *shard) {
-			s.expireLeases()
+			s.expire()
 			st.Present += s.present
 			st.PresentBytes += s.bytes
+			st.Waiting += s.waitingCount()
 			s.counts.addTo(&st)
 		})
 	}

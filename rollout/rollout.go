@@ -31,7 +31,8 @@ const NoVersion Version = -1
 //
 // Logprobs are ln softmax(logits/temperature), with the softmax taken over the token's list in SamplingMask where there
 // is one, else over the whole vocabulary, before top-p. NaN says that nobody knows a token's log-prob, as of an
-// expert's or a chat log's; only tables with the option unknown_logprobs take it.
+// expert's or a chat log's; only tables with the option unknown_logprobs take it. A Reward of NaN comes later: only
+// tables with the option pending_rewards take it, and they draw no such rollout.
 type Rollout struct {
 	PromptID    string    // stable across runs
 	Tokens      []int32   // [L] prompt and completion(s)
@@ -62,6 +63,9 @@ type Rollout struct {
 	// Extra holds the values of user-defined columns, encoded by package wire and opaque to everyone else.
 	Extra []byte
 }
+
+// Pending reports whether nobody knows the rollout's reward yet.
+func (r *Rollout) Pending() bool { return r.Reward != r.Reward }
 
 // Turn is tokens [Start, End) of a multi-turn rollout: what the policy said, and the environment's reward for it.
 type Turn struct {

@@ -144,6 +144,28 @@ type Feedback struct {
 	RatioSquares float64 // sum of rho^2, at most 1e40
 }
 
+// Rewards is what somebody says that rollouts are worth, after they entered a table.
+type Rewards struct {
+	// repeated with the same content it changes nothing and gets the same answer; "": none
+	RequestID string    `json:"request_id,omitempty"`
+	By        string    `json:"by,omitempty"` // who says so, such as judge-3; "": nobody knows
+	IDs       []ID      `json:"ids"`          // of rollouts, none twice
+	Values    []float32 `json:"rewards"`
+}
+
+// The bounds of Rewards.
+const (
+	MostRewards     = 1024 // at once
+	MostRewardBytes = 128  // of By, and of RequestID
+)
+
+// Rewarded is the answer to [Rewards].
+type Rewarded struct {
+	Rewarded int `json:"rewarded"` // rollouts that have the reward now
+	Left     int `json:"left"`     // that had left the table: nothing but the record has their reward
+	Entered  int `json:"entered"`  // that can be drawn from now on, as the rewards of their group are all known
+}
+
 // Measurement is a number from 0 to 1e12 that may be unknown, its zero value.
 type Measurement struct {
 	Value float64
@@ -158,13 +180,14 @@ type Cause string
 
 // Why rollouts leave a table.
 const (
-	EvictedByCapacity  Cause = "capacity"  // count or bytes
-	EvictedByStaleness Cause = "staleness" // older than MaxStaleness
-	EvictedByUses      Cause = "uses"      // reached MaxUses
-	EvictedByConsume   Cause = "consumed"  // taken from a queue
-	EvictedByRewind    Cause = "rewind"    // newer than the version rewound to
-	EvictedByDamage    Cause = "damage"    // could not be read back from a damaged journal
-	EvictedBySelection Cause = "selection" // others of their group were selected as it was inserted
+	EvictedByCapacity  Cause = "capacity"   // count or bytes
+	EvictedByStaleness Cause = "staleness"  // older than MaxStaleness
+	EvictedByUses      Cause = "uses"       // reached MaxUses
+	EvictedByConsume   Cause = "consumed"   // taken from a queue
+	EvictedByRewind    Cause = "rewind"     // newer than the version rewound to
+	EvictedByDamage    Cause = "damage"     // could not be read back from a damaged journal
+	EvictedBySelection Cause = "selection"  // others of their group were selected as it was inserted
+	EvictedUnrewarded  Cause = "unrewarded" // their group waited for rewards longer than pending_rewards
 )
 
 // Stats is what a table has counted since it was made. At any time (invariant 11)
@@ -175,6 +198,7 @@ const (
 type Stats struct {
 	Version        Version
 	Present        int   // rollouts
+	Waiting        int   // of these, rollouts that wait for the rewards of their group
 	PresentBytes   int64 // of their payload
 	Inserted       uint64
 	InsertedGroups uint64

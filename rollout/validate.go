@@ -13,6 +13,7 @@ type Limits struct {
 	MaxBytes  int64 // of one rollout's payload
 
 	UnknownLogprobs bool // log-probs may be NaN, see [Rollout]
+	PendingRewards  bool // rewards may be NaN, see [Rollout]
 }
 
 // MaxReward bounds the magnitude of rewards, advantages and values: what is computed of them, such as the sum of the
@@ -55,7 +56,7 @@ func (r *Rollout) check(l Limits) *FieldError {
 	if !r.tokensGood(l) {
 		return r.findBadToken(l)
 	}
-	if err := r.checkScalars(); err != nil {
+	if err := r.checkScalars(l); err != nil {
 		return err
 	}
 	if len(r.Turns) > 0 {
@@ -166,14 +167,17 @@ func (r *Rollout) findBadToken(l Limits) *FieldError {
 	return wrong("mask", "all 0", "give at least one token that the policy produced")
 }
 
-func (r *Rollout) checkScalars() *FieldError {
+func (r *Rollout) checkScalars(l Limits) *FieldError {
 	switch {
 	case !finite(r.Temperature) || r.Temperature <= 0:
 		return wrong("temperature", real32(r.Temperature),
 			"give the sampling temperature, finite and above 0 (greedy decoding has no behaviour distribution)")
 	case !(r.TopP > 0 && r.TopP <= 1):
 		return wrong("top_p", real32(r.TopP), "give a value in (0, 1], 1 for none")
-	case !bounded(r.Reward):
+	case r.Pending() && !l.PendingRewards:
+		return wrong("reward", "NaN", "give a reward"+within+", or set the table's pending_rewards, so that it takes "+
+			"rollouts whose reward comes later")
+	case !r.Pending() && !bounded(r.Reward):
 		return wrong("reward", real32(r.Reward), "give a reward"+within)
 	case r.Advantage != nil && !bounded(*r.Advantage):
 		return wrong("advantage", real32(*r.Advantage), "give an advantage"+within+", or none to have it computed")

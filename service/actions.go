@@ -38,6 +38,7 @@ func (s *Service) actions() map[string]action {
 		wire.Rewind:           actOn(s, "set the version back; newer rollouts leave", toWrite, rewind),
 		wire.UpdatePriorities: actOn(s, "give rollouts new priorities", toWrite, updatePriorities),
 		wire.ReportDraws:      actOn(s, "report what a trainer measured of its draws", toWrite, reportDraws),
+		wire.Reward:           actOn(s, "give rollouts rewards that come late", toLabel, giveRewards),
 		wire.Acknowledge:      actOn(s, "count leased batches as used", toRead, acknowledgeBatches),
 		wire.Release:          actOn(s, "return leased batches unused", toRead, releaseBatches),
 		wire.Statistics:       actOn(s, "return what the table has counted", toRead, statistics),
@@ -60,28 +61,29 @@ func (s *Service) actions() map[string]action {
 
 // The right that an action needs.
 const (
-	toRead  = false
-	toWrite = true
+	toRead  = wire.ToRead
+	toWrite = wire.ToWrite
+	toLabel = wire.ToLabel
 )
 
 func bodyFields[R any]() string { return ". Body: JSON with " + fieldNames(reflect.TypeFor[R]()) }
 
 // actOn makes an action from a function that serves requests of type R, whose field Table names the table.
 func actOn[R any](
-	s *Service, description string, write bool, serve func(context.Context, *table, *R) (any, error),
+	s *Service, description string, right wire.Right, serve func(context.Context, *table, *R) (any, error),
 ) action {
 	return action{description + bodyFields[R](), func(ctx context.Context, c *call, body []byte) (any, error) {
 		var req R
 		if err := decodeJSON("body", body, &req); err != nil {
 			return nil, err
 		}
-		t, err := s.allowed(ctx, reflect.ValueOf(req).FieldByName("Table").String(), write)
+		t, err := s.allowed(ctx, reflect.ValueOf(req).FieldByName("Table").String(), right)
 		if err != nil {
 			return nil, err
 		}
 		c.uses(t.Name)
 		answer, err := serve(ctx, t, &req)
-		if err == nil && !write {
+		if err == nil && right == toRead {
 			err = s.checkLease() // it may have ended since the table was read
 		}
 		return answer, err
@@ -482,8 +484,9 @@ func statistics(_ context.Context, t *table, _ *wire.TableRequest) (any, error) 
 	v := t.view()
 	s := v.Stats
 	answer := wire.TableStatistics{
-		TableInfo: wire.TableInfo{Table: t.Name, Version: int32(s.Version), Present: s.Present, Bytes: s.PresentBytes},
-		Inserted:  s.Inserted, InsertedGroups: s.InsertedGroups, Evicted: s.Evicted, Refused: s.Refused,
+		TableInfo:      wire.TableInfo{Table: t.Name, Version: int32(s.Version), Present: s.Present, Bytes: s.PresentBytes},
+		WaitingRewards: s.Waiting,
+		Inserted:       s.Inserted, InsertedGroups: s.InsertedGroups, Evicted: s.Evicted, Refused: s.Refused,
 		Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned, OnLease: v.OnLease,
 		UpdatesIgnored: s.UpdatesIgnored, NeverUsed: s.NeverUsed,
 		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction,

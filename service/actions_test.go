@@ -42,7 +42,7 @@ func TestEveryActionIsListedAndNoOther(t *testing.T) {
 		wire.CreateTable, wire.DropTable, wire.Advance, wire.Rewind, wire.UpdatePriorities, wire.ReportDraws,
 		wire.Acknowledge, wire.Release, wire.Statistics, wire.Info, wire.Checkpoint, wire.Restore,
 		wire.ListCheckpoints, wire.DeleteCheckpoint, wire.Start, wire.Abandon, wire.PromptsNext, wire.PromptsReport,
-		wire.ReadTotals, wire.Locate, wire.Scrub, wire.Rollouts, wire.ShowRollout,
+		wire.ReadTotals, wire.Locate, wire.Scrub, wire.Rollouts, wire.ShowRollout, wire.Reward,
 	}
 	slices.Sort(want)
 	if !slices.Equal(listed, want) {
@@ -401,18 +401,15 @@ func TestPromptsAreScheduledByTheExpressionsOfATable(t *testing.T) {
 		"prompts.skip: 0.5: want none: a generator passes over its fresh prompts by itself")
 }
 
-// rights allows what it lists: "read a", "write a".
+// rights allows what it lists: "read a", "write a", "label a".
 type rights []string
 
-func (r rights) Authorize(_ context.Context, table string, write bool) error {
-	right := "read " + table
-	if write {
-		right = "write " + table
-	}
-	if slices.Contains(r, right) {
+func (r rights) Authorize(_ context.Context, table string, right wire.Right) error {
+	asked := string(right) + " " + table
+	if slices.Contains(r, asked) {
 		return nil
 	}
-	return wire.Errorf(wire.Denied, "may not %s", right)
+	return wire.Errorf(wire.Denied, "may not %s", asked)
 }
 
 func TestEveryCallNeedsItsRight(t *testing.T) {
@@ -429,8 +426,9 @@ func TestEveryCallNeedsItsRight(t *testing.T) {
 		wire.PromptsNext: `write {"table":"a"}`, wire.PromptsReport: `write {"table":"a"}`,
 		wire.ReadTotals: `read {"table":"a"}`, wire.Locate: `read {"table":"a"}`,
 		wire.Rollouts: `read {"table":"a"}`, wire.ShowRollout: `read {"table":"a","id":1}`,
+		wire.Reward: `label {"table":"a","ids":[1],"rewards":[1]}`,
 	}
-	for _, may := range []string{"read", "write"} {
+	for _, may := range []string{"read", "write", "label"} {
 		v := serve(t, Options{Access: rights{may + " a"}, Tables: []wire.Table{{Name: "a"}, {Name: "b"}}})
 		if len(all) != len(v.service.actions()) {
 			t.Fatalf("%d of %d actions are listed here", len(all), len(v.service.actions()))

@@ -13,8 +13,9 @@ import (
 )
 
 // Rollouts returns the rollouts of a table for pages. Every question is answered to those only who may read the table,
-// as the actions rollouts and rollout are, by the caller that its context has.
-func (s *Service) Rollouts(table string) browse.Source { return browsed{s, table} }
+// as the actions rollouts and rollout are, by the caller that its context has; rewards are taken of those who may label
+// it.
+func (s *Service) Rollouts(table string) browse.Rewarder { return browsed{s, table} }
 
 type browsed struct {
 	service *Service
@@ -23,7 +24,7 @@ type browsed struct {
 
 // Rollouts implements [browse.Source].
 func (b browsed) Rollouts(ctx context.Context, q replay.Query) (page browse.Page, err error) {
-	err = b.ask(ctx, func(t *table) (err error) {
+	err = b.ask(ctx, toRead, func(t *table) (err error) {
 		page, err = t.findRollouts(ctx, q)
 		return err
 	})
@@ -32,24 +33,24 @@ func (b browsed) Rollouts(ctx context.Context, q replay.Query) (page browse.Page
 
 // Rollout implements [browse.Source].
 func (b browsed) Rollout(ctx context.Context, id rollout.ID) (shown browse.Rollout, err error) {
-	err = b.ask(ctx, func(t *table) (err error) {
+	err = b.ask(ctx, toRead, func(t *table) (err error) {
 		shown, err = t.showRollout(ctx, id)
 		return err
 	})
 	return shown, err
 }
 
-// ask answers a question about the table like an action that reads.
-func (b browsed) ask(ctx context.Context, answer func(t *table) error) error {
+// ask answers a question about the table like an action.
+func (b browsed) ask(ctx context.Context, right wire.Right, answer func(t *table) error) error {
 	if err := b.service.requests.begin(); err != nil {
 		return err
 	}
 	defer b.service.requests.end()
-	t, err := b.service.allowed(ctx, b.name, toRead)
+	t, err := b.service.allowed(ctx, b.name, right)
 	if err != nil {
 		return err
 	}
-	if err := answer(t); err != nil {
+	if err := answer(t); err != nil || right != toRead {
 		return err
 	}
 	return b.service.checkLease() // it may have ended since the table was read

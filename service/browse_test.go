@@ -77,8 +77,8 @@ func TestALifeIsShownAlsoOnceTheRolloutHasLeft(t *testing.T) {
 // readers lets a caller read the table of its own name.
 type readers struct{}
 
-func (readers) Authorize(ctx context.Context, table string, write bool) error {
-	if caller, _ := ctx.Value(readers{}).(string); caller != table || write {
+func (readers) Authorize(ctx context.Context, table string, right wire.Right) error {
+	if caller, _ := ctx.Value(readers{}).(string); caller != table || right != wire.ToRead {
 		return wire.Errorf(wire.Denied, "not yours")
 	}
 	return nil

@@ -21,13 +21,13 @@ import (
 type faulty struct{ clock, policy atomic.Bool }
 
 func (f *faulty) now() time.Time {
-	if f.clock.Load() && strings.Contains(string(debug.Stack()), "expireLeases") {
+	if f.clock.Load() && strings.Contains(string(debug.Stack()), ".expire(") {
 		panic("the clock is broken")
 	}
 	return time.Now()
 }
 
-func (f *faulty) Authorize(context.Context, string, bool) error {
+func (f *faulty) Authorize(context.Context, string, wire.Right) error {
 	if f.policy.Load() {
 		panic("the policy is broken")
 	}

@@ -408,6 +408,9 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 		return nil, in.nameRow(err)
 	}
 	w := wait{place: insertPlace, alone: repeated, waiting: &t.meter.insertsWaiting, timeout: in.timeout, now: t.now}
+	if t.PendingRewards > 0 { // groups that wait too long leave room
+		w.next = t.rollouts.ServiceView().NextDeadline
+	}
 	err = t.retry(ctx, w, func() error {
 		return t.unlessDropped(func() (err error) {
 			ids, repeated, err = t.rollouts.ServiceView().Inserted(in.BatchID, in.groups...)

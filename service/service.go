@@ -134,7 +134,7 @@ type Access interface {
 	// Authorize returns an error with code wire.Unauthenticated or wire.Denied unless the caller of a context may read
 	// a table, or write to it. Reading is sampling with its settlement, export, listing and statistics; writing is
 	// everything else.
-	Authorize(ctx context.Context, table string, write bool) error
+	Authorize(ctx context.Context, table string, right wire.Right) error
 }
 
 func (o Options) withDefaults() Options {
@@ -394,21 +394,21 @@ func (s *Service) list() []*table {
 }
 
 // allowed returns a table that the caller may read, or write to.
-func (s *Service) allowed(ctx context.Context, name string, write bool) (*table, error) {
+func (s *Service) allowed(ctx context.Context, name string, right wire.Right) (*table, error) {
 	if name == "" {
 		return nil, wire.Errorf(wire.Invalid, "table: empty: want the name of a table")
 	}
-	if err := s.authorize(ctx, name, write); err != nil {
+	if err := s.authorize(ctx, name, right); err != nil {
 		return nil, err
 	}
 	return s.table(name)
 }
 
-func (s *Service) authorize(ctx context.Context, name string, write bool) error {
+func (s *Service) authorize(ctx context.Context, name string, right wire.Right) error {
 	if s.options.Access == nil {
 		return nil
 	}
-	return s.options.Access.Authorize(ctx, name, write)
+	return s.options.Access.Authorize(ctx, name, right)
 }
 
 // Summary is the outcome of a stop.

@@ -77,15 +77,18 @@ func (d defect) String() string { return [...]string{"none", "no sync", "early a
 
 // world is one simulation.
 type world struct {
-	t       *testing.T
-	random  *rand.Rand
-	defect  defect
-	folder  string
-	disk    *disktest.Simulated
-	now     atomic.Int64 // unix seconds
-	service *service.Service
-	grpc    *grpc.Server
-	client  *client.Client
+	t      *testing.T
+	random *rand.Rand
+	defect defect
+	folder string
+
+	definition wire.Table
+	caller     string // of every call; "": nobody knows
+	disk       *disktest.Simulated
+	now        atomic.Int64 // unix seconds
+	service    *service.Service
+	grpc       *grpc.Server
+	client     *client.Client
 
 	insertions map[string]*insertion
 	order      []string              // ids of insertions
@@ -118,17 +121,39 @@ const simulatedTable = "queue"
 
 // simulate runs one seed and returns the promise that was broken.
 func simulate(t *testing.T, seed uint64, d defect) (broken error) {
+	w := newWorld(t, seed, d)
+	return w.run(func() error {
+		for range 10 + w.random.IntN(40) {
+			if err := w.step(); err != nil {
+				return err
+			}
+		}
+		if err := w.restart(); err != nil {
+			return err
+		}
+		return w.check()
+	})
+}
+
+func newWorld(t *testing.T, seed uint64, d defect) *world {
 	w := &world{
 		t: t, random: rollout.Stream(seed, "simulation", 0), defect: d, folder: t.TempDir(),
+		definition: wire.Table{Name: simulatedTable, Options: replay.Options{Capacity: 256, Sampler: replay.FIFO,
+			LeaseSeconds: 60}},
 		disk: &disktest.Simulated{Lazy: d == noSync}, insertions: make(map[string]*insertion),
 		ids: make(map[string]rollout.ID), texts: make(map[rollout.ID]string),
 		states: make(map[string]state), delivered: make(map[string]bool),
 	}
+	w.now.Store(1e9)
+	return w
+}
+
+// run starts the service, does something with it, and returns the promise that was broken.
+func (w *world) run(do func() error) (broken error) {
 	if memory, err := os.MkdirTemp("/dev/shm", "reprise-simulation"); err == nil { // a simulated disk need not be slow
 		w.folder = memory
 		defer os.RemoveAll(memory)
 	}
-	w.now.Store(1e9)
 	defer func() {
 		if w.service != nil {
 			w.end()
@@ -140,15 +165,7 @@ func simulate(t *testing.T, seed uint64, d defect) (broken error) {
 	if err := w.start(); err != nil {
 		return err
 	}
-	for range 10 + w.random.IntN(40) {
-		if err := w.step(); err != nil {
-			return err
-		}
-	}
-	if err := w.restart(); err != nil {
-		return err
-	}
-	return w.check()
+	return do()
 }
 
 // start starts the service and a client.
@@ -160,8 +177,7 @@ func (w *world) start() error {
 	s, err := service.New(service.Options{Data: w.folder, Disk: w.disk, Sync: sync, Interval: time.Hour,
 		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Time { return time.Unix(w.now.Load(), 0) },
 		MemoryBytes: 256 << 20, DiskReserveBytes: 4096,
-		Tables: []wire.Table{{Name: simulatedTable, Options: replay.Options{Capacity: 256, Sampler: replay.FIFO,
-			LeaseSeconds: 60}}}})
+		Caller: func(context.Context) string { return w.caller }, Tables: []wire.Table{w.definition}})
 	if err != nil {
 		return fmt.Errorf("the service does not start: %w", err)
 	}

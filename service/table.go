@@ -289,8 +289,8 @@ func (t *table) gone() error {
 
 // allowedStill returns an error unless a stream may go on with the table: since the stream began the caller's token may
 // have been revoked, and the table dropped. If another has its name by now, the caller reaches that by a new stream.
-func (t *table) allowedStill(ctx context.Context, write bool) error {
-	now, err := t.service.allowed(ctx, t.Name, write)
+func (t *table) allowedStill(ctx context.Context, right wire.Right) error {
+	now, err := t.service.allowed(ctx, t.Name, right)
 	if err == nil && now != t {
 		err = wire.Errorf(wire.Closing, "table %q was dropped and created again: open another stream", t.Name)
 	}

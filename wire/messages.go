@@ -127,6 +127,7 @@ const (
 	Rewind           = "rewind"            // VersionRequest -> TableInfo
 	UpdatePriorities = "update_priorities" // PriorityUpdate -> TableInfo
 	ReportDraws      = "report"            // DrawReport -> TableInfo
+	Reward           = "reward"            // RewardRequest -> RewardAnswer; what somebody says that rollouts are worth
 	Acknowledge      = "acknowledge"       // SettleRequest -> TableInfo
 	Release          = "release"           // SettleRequest -> TableInfo
 	Statistics       = "stats"             // TableRequest -> TableStatistics
@@ -264,6 +265,29 @@ type DrawFacts struct {
 	RatioSquares float64  `json:"ratio_squares,omitempty"`
 }
 
+// RewardRequest is rollout.Rewards. A request id that repeats one of the latest, of 16,384 rewards in all, changes nothing
+// and gets the same answer. Where callers have tokens, a table remembers the token's name before By.
+type RewardRequest struct {
+	Table string `json:"table"`
+	rollout.Rewards
+}
+
+// RewardAnswer is the answer to [Reward].
+type RewardAnswer struct {
+	TableInfo
+	rollout.Rewarded
+}
+
+// Right is what a caller may do with a table.
+type Right string
+
+// The rights.
+const (
+	ToRead  Right = "read"
+	ToWrite Right = "write"
+	ToLabel Right = "label" // to give rewards; who may write may do that too
+)
+
 // SettleRequest acknowledges or releases leased batches, all or none.
 type SettleRequest struct {
 	Table   string   `json:"table"`
@@ -372,7 +396,8 @@ type TableStatistics struct {
 
 	Inserted       uint64 `json:"inserted"` // rollouts
 	InsertedGroups uint64 `json:"inserted_groups"`
-	// by cause: capacity, staleness, uses, consumed, rewind, damage
+	WaitingRewards int    `json:"waiting_rewards,omitempty"` // present, and waiting for the rewards of their group
+	// by cause: capacity, staleness, uses, consumed, rewind, damage, selection, unrewarded
 	Evicted        map[rollout.Cause]uint64 `json:"evicted"`
 	Refused        uint64                   `json:"refused"`         // rollouts of insertions that can never enter
 	Drawn          uint64                   `json:"drawn"`           // handed out
@@ -408,7 +433,7 @@ func (s *TableStatistics) Stats() rollout.Stats {
 		Version: rollout.Version(s.Version), Present: s.Present, PresentBytes: s.Bytes,
 		Inserted: s.Inserted, InsertedGroups: s.InsertedGroups, Evicted: s.Evicted, Refused: s.Refused,
 		Drawn: s.Drawn, Acknowledged: s.Acknowledged, Returned: s.Returned, UpdatesIgnored: s.UpdatesIgnored,
-		NeverUsed: s.NeverUsed,
+		NeverUsed: s.NeverUsed, Waiting: s.WaitingRewards,
 		Staleness: s.Staleness, MeanStaleness: s.MeanStaleness, UsesAtEviction: s.UsesAtEviction,
 		UsesPresent: s.UsesPresent, SinceLastUse: s.SinceLastUse,
 	}

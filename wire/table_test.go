@@ -26,7 +26,7 @@ func everyKey() []Table {
 		{Name: "lab", Options: replay.Options{Sources: []replay.Source{
 			{Name: "new", Pool: replay.PoolFresh, Count: 2, Where: "reward > 0", Backfill: "old"},
 			{Name: "old", Share: "0.25", Weight: "0.5 ** age", PerPrompt: 1},
-		}}}, {Name: "lab", Options: replay.Options{Sampler: replay.Prioritized, Priority: "reward"}},
+		}, PendingRewards: 3600}}, {Name: "lab", Options: replay.Options{Sampler: replay.Prioritized, Priority: "reward"}},
 		{Name: "lab", Options: replay.Options{Sampler: replay.Ordered, Order: "reward", Cooldown: 2,
 			Retention: replay.KeepScored, Score: "length", KeptPerPrompt: 3,
 			MaxStaleness: 4, Pin: "reward > 0"}}}

@@ -805,3 +805,14 @@ def test_books_are_exact_whatever_happens(mortal: Callable[..., Server], seed: i
         assert stats.acknowledged <= sum(uses.values())
         for part in table.parts:
             assert part.table.info().present == sum(part_of(id) == part.number for id in inserted)
+
+
+def test_rewards_go_to_the_parts_of_their_rollouts(create: Callable[..., parts.Table]) -> None:
+    table = create(capacity=600, group_size=2, pending_rewards=60)
+    ids = table.insert(groups(12) | {"reward": [float("nan")] * 24}).tolist()
+    assert len({plan.cut(id)[0] for id in ids}) > 1
+    done = table.reward(ids, [float(i % 2) for i in range(len(ids))], by="judge", request_id="all")
+    assert done == table.reward(ids, [float(i % 2) for i in range(len(ids))], by="judge", request_id="all")
+    assert (done.rewarded, done.entered) == (len(ids), len(ids))
+    with pytest.raises(reprise.Invalid, match="it is of part 99"):
+        table.reward([plan.join(99, 1)], [1.0])

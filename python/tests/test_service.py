@@ -795,3 +795,23 @@ def test_a_draw_that_does_not_wait_for_rollouts_outlasts_a_restart(tmp_path: pat
             assert len(drawn.result(timeout=120)) == 2
     finally:
         running.stop()
+
+
+def test_rewards_come_late(table: Callable[..., Table]) -> None:
+    t = table(pending_rewards=60)
+    rows = [reprise.rollout("p", [1], [2, 3], logprobs=[-0.1, -0.2], version=0, reward=None) for _ in range(2)]
+    ids = t.insert(rows, group_size=2)
+    with pytest.raises(reprise.Starved):
+        t.sample(1)
+    assert t.reward(ids[:1], [1.0], by="judge-3", request_id="a") == reprise.Rewarded(1, 0, 0)
+    assert t.reward(ids[:1], [1.0], by="judge-3", request_id="a") == reprise.Rewarded(1, 0, 0)
+    assert t.reward(ids[1:], np.array([0.25])) == reprise.Rewarded(1, 0, 2)
+    assert sorted(t.sample(2).padded().rewards.tolist()) == [0.25, 1.0]
+    shown = t.rollout(int(ids[0]))
+    assert [call["by"] for call in shown["labels"]] == ["judge-3"] and not shown["waiting"]
+    with pytest.raises(reprise.Invalid, match="use a new id for each call"):
+        t.reward(ids[:1], [0.5], by="judge-3", request_id="a")
+    with pytest.raises(reprise.Invalid, match="rewards: 1 of them: want 2"):
+        t.reward(ids, [1.0])
+    with pytest.raises(reprise.Invalid, match="pending_rewards"):
+        table().insert(rows, group_size=2)

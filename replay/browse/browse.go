@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -81,6 +80,7 @@ type Rollout struct {
 	AtMax        bool            `json:"at_max"`   // still at the largest base, at which it entered
 	Fresh        bool            `json:"fresh"`    // not handed out as fresh yet
 	Pinned       bool            `json:"pinned"`   // max_staleness does not evict it
+	Waiting      bool            `json:"waiting"`  // for the rewards of its group
 
 	Temperature Number            `json:"temperature"`
 	TopP        Number            `json:"top_p"`
@@ -104,6 +104,8 @@ type Rollout struct {
 
 	Left bool         `json:"left,omitempty"` // of it only its id, group, version, reward, advantage and life are known
 	Life *replay.Life `json:"life,omitempty"` // nil: the table does not remember it
+	// rewards given late, the latest last, as far as the table remembers them
+	Labels []replay.Labelling `json:"labels,omitempty"`
 
 	Mates  []Row `json:"group_rollouts"`  // of its group, itself among them, the oldest first
 	Others Page  `json:"prompt_rollouts"` // other groups' of its prompt, the newest version first
@@ -129,27 +131,8 @@ type Turn struct {
 	Done   bool   `json:"done"`
 }
 
-// Number is a number as JSON: null for NaN and what is infinite.
-type Number float32
-
-// MarshalJSON writes the shortest decimal that reads back as the same number, or null.
-func (n Number) MarshalJSON() ([]byte, error) {
-	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
-		return []byte("null"), nil
-	}
-	return strconv.AppendFloat(nil, float64(n), 'g', -1, 32), nil
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (n *Number) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		*n = Number(math.NaN())
-		return nil
-	}
-	v, err := strconv.ParseFloat(string(text), 32)
-	*n = Number(v)
-	return err
-}
+// Number is replay.Number.
+type Number = replay.Number
 
 // Bounds of what is shown beside a rollout, and of the texts in rows.
 const (
@@ -157,13 +140,15 @@ const (
 	matePreview = 1000 // of one beside its group
 	maxMates    = 64
 	maxOthers   = 100
+	maxLabels   = 16
 
 	worstJSON   = 6 // bytes of JSON for a byte: \u0000
 	rowNumbers  = 512
 	mateBytes   = worstJSON*2*matePreview + rowNumbers
 	eventBytes  = 1024 // a caller's name among them
 	pieceBytes  = 32   // of a token's text beside its bytes, in memory and as JSON
-	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes
+	labelBytes  = worstJSON*2*rollout.MostRewardBytes + rowNumbers
+	lifeBytes   = rowNumbers + replay.MostEvents*eventBytes + maxLabels*labelBytes
 	besideBytes = maxMates*mateBytes + maxOthers*RowBytes + lifeBytes
 )
 
@@ -231,10 +216,10 @@ func (t Table) ShowLeft(id rollout.ID) (Rollout, error) {
 		return Rollout{}, fmt.Errorf("rollout %d: %w", id, ErrGone)
 	}
 	v, unknown := t.Version(), Number(math.NaN())
-	row := Row{ID: id, Group: life.Group, Reward: Number(life.Reward), Advantage: Number(life.Advantage),
+	row := Row{ID: id, Group: life.Group, Reward: life.Reward, Advantage: life.Advantage,
 		Version: life.Made, Age: int(v - life.Made), MeanLogprob: unknown, Probability: unknown}
 	return Rollout{Row: row, TableVersion: v, LastUse: rollout.NoVersion, GroupMean: unknown, GroupStd: unknown,
-		Base: unknown, Left: true, Life: &life}, nil
+		Base: unknown, Left: true, Life: &life, Labels: t.labels(id)}, nil
 }
 
 // Show returns all that is known of a rollout that the table holds.
@@ -243,7 +228,7 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	shown := Rollout{
 		Row: t.rowOf(h, math.MaxInt), TableVersion: t.Version(), Shard: h.Shard,
 		GroupMean: Number(h.Mean), GroupStd: Number(h.Std), LastUse: h.LastUse, Base: Number(h.Base),
-		AtMax: h.AtMax, Fresh: h.Fresh, Pinned: h.Pinned,
+		AtMax: h.AtMax, Fresh: h.Fresh, Pinned: h.Pinned, Waiting: h.Waiting,
 		Temperature: Number(x.Temperature), TopP: Number(x.TopP), TokenIDs: x.Tokens, Versions: x.Versions,
 		Mask: make([]int8, len(x.Mask)), Logprobs: numbers(x.Logprobs), Advantages: numbers(x.Advantages),
 		Values: numbers(x.Values), RefLogprobs: numbers(x.RefLogprobs), Images: len(x.Images), Meta: x.Meta,
@@ -266,6 +251,7 @@ func (t Table) Show(ctx context.Context, h replay.Held) (Rollout, error) {
 	if life, ok := t.Inspect().Life(h.ID); ok {
 		shown.Life = &life
 	}
+	shown.Labels = t.labels(h.ID)
 	_, mates, err := t.Inspect().Find(ctx, replay.Query{Group: h.Group, Limit: maxMates})
 	if err != nil {
 		return Rollout{}, err
@@ -307,6 +293,12 @@ func (t Table) Score(ctx context.Context, id rollout.ID) (Scored, error) {
 // OtherGroups returns the query for [Rollout].Others.
 func OtherGroups(r *Rollout) replay.Query {
 	return replay.Query{Prompt: r.PromptID, Except: r.Group, Order: "version", Limit: maxOthers}
+}
+
+// labels returns the latest rewards that a rollout was given late.
+func (t Table) labels(id rollout.ID) []replay.Labelling {
+	list := t.Inspect().Labels(id)
+	return list[max(0, len(list)-maxLabels):]
 }
 
 func (t Table) rows(held []replay.Held, most int) []Row {

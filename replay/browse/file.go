@@ -50,13 +50,13 @@ func (f *File) Write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	style := figures.Palette + styleText
-	policy := "default-src 'none'; script-src " + digest(scriptText) + "; style-src " + digest(style) +
+	style, script := figures.Palette+styleText, sharedText+scriptText
+	policy := "default-src 'none'; script-src " + digest(script) + "; style-src " + digest(style) +
 		"; img-src data:; base-uri 'none'; form-action 'none'"
 	page := strings.NewReplacer(
 		charsetTag, charsetTag+"\n<meta http-equiv=\"Content-Security-Policy\" content=\""+policy+"\">",
-		linkTag, "<style>"+style+"</style>", scriptTag+"\n", "",
-		"</body>", "<script type=\"application/json\" id=\"kept\">"+string(data)+"</script>\n<script>"+scriptText+
+		linkTag, "<style>"+style+"</style>", sharedTag+"\n", "", scriptTag+"\n", "",
+		"</body>", "<script type=\"application/json\" id=\"kept\">"+string(data)+"</script>\n<script>"+script+
 			"</script>\n</body>").Replace(pageText)
 	_, err = io.WriteString(w, page)
 	return err
@@ -66,6 +66,7 @@ func (f *File) Write(w io.Writer) error {
 const (
 	charsetTag = `<meta charset="utf-8">`
 	linkTag    = `<link rel="stylesheet" href="rollouts/page.css">`
+	sharedTag  = `<script src="rollouts/text.js" defer></script>`
 	scriptTag  = `<script src="rollouts/page.js" defer></script>`
 )
 

@@ -20,6 +20,8 @@ var (
 	pageText string
 	//go:embed page.css
 	styleText string
+	//go:embed text.js
+	sharedText string
 	//go:embed page.js
 	scriptText string
 )
@@ -36,40 +38,53 @@ func Handler(source func(r *http.Request) (Source, error), status func(error) in
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /rollouts", text("text/html", pageText))
 	mux.HandleFunc("GET /rollouts/page.css", text("text/css", figures.Palette+styleText))
+	mux.HandleFunc("GET /rollouts/text.js", text("text/javascript", sharedText))
 	mux.HandleFunc("GET /rollouts/page.js", text("text/javascript", scriptText))
 	answer := func(ask func(Source, *http.Request) (any, error)) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
+		return answered(status, func(r *http.Request) (any, error) {
 			of, err := source(r)
-			var found any
-			if err == nil {
-				found, err = ask(of, r)
-			}
-			w.Header().Set("Content-Type", "application/json")
-			switch {
-			case err == nil:
-			case errors.Is(err, rollout.ErrInvalid):
-				w.WriteHeader(http.StatusBadRequest)
-			case errors.Is(err, ErrGone):
-				w.WriteHeader(http.StatusNotFound)
-			default:
-				w.WriteHeader(status(err))
-			}
 			if err != nil {
-				found = map[string]string{"error": err.Error()}
+				return nil, err
 			}
-			_ = json.NewEncoder(w).Encode(found) // the reader may be gone
-		}
+			return ask(of, r)
+		})
 	}
 	mux.HandleFunc("GET /rollouts/find", answer(find))
 	mux.HandleFunc("GET /rollouts/one", answer(one))
 	mux.HandleFunc("GET /rollouts/score", answer(score))
+	return guarded(mux)
+}
+
+// answered answers requests with JSON, errors by their status code.
+func answered(status func(error) int, ask func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		found, err := ask(r)
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case err == nil:
+		case errors.Is(err, rollout.ErrInvalid):
+			w.WriteHeader(http.StatusBadRequest)
+		case errors.Is(err, ErrGone):
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			w.WriteHeader(status(err))
+		}
+		if err != nil {
+			found = map[string]string{"error": err.Error()}
+		}
+		_ = json.NewEncoder(w).Encode(found) // the reader may be gone
+	}
+}
+
+// guarded keeps pages from asking any other host, and from being framed and kept.
+func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
-		mux.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
 

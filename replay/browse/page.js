@@ -5,56 +5,7 @@
   const size = 100;
   let rows = [], at = 0, asked = 0; // what the list shows, the row that j and k move, and the number of the last request
 
-  // element returns an element with a class, an attribute of which may be a text, and children: texts are never HTML.
-  function element(tag, name, ...children) {
-    const e = document.createElement(tag);
-    if (name) e.className = name;
-    e.append(...children);
-    return e;
-  }
-
-  const none = "–";
-  const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
-  const number = (x) => x == null ? none : Math.abs(x) > 0 && Math.abs(x) < 1e-4 ? x.toExponential(2) : digits.format(x).replace("-", "−");
-  const signed = (x) => x > 0 ? "+" + number(x) : number(x);
-  const whole = new Intl.NumberFormat("en");
-  const sign = (x) => x > 0 ? "good" : x < 0 ? "bad" : "still";
-
-  // What cannot be seen, or changes the order of what is around it, but for line breaks and tabs.
-  const unseen = /(?:(?![\t\n])[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2028\u2029])+/gu;
-  const name = (c) => c < "\u0020" ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : c === "\u007f" ? "\u2421" :
-    "U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + " ";
-  const most = 200; // names of a run of such characters
-
-  // said returns an element with a text that a rollout has, cut at a number of characters with a button for more.
-  function said(text, cut = 4000, tag = "div", ended = true) {
-    const box = element(tag, "said");
-    const fill = () => {
-      const shown = text.slice(0, cut);
-      box.replaceChildren();
-      let from = 0;
-      for (const m of shown.matchAll(unseen)) {
-        const run = [...m[0]];
-        const names = run.slice(0, most).map(name).join("").trimEnd() + (run.length > most ? " and " + whole.format(run.length - most) + " more" : "");
-        box.append(shown.slice(from, m.index), element("span", "unseen", names));
-        from = m.index + m[0].length;
-      }
-      box.append(shown.slice(from));
-      if (text.length <= cut) {
-        if (!ended) box.append("…");
-        return;
-      }
-      box.append("…");
-      if (tag !== "div") return;
-      const more = element("button", "more", "Show " + (text.length <= 10 * cut ? "all " + whole.format(text.length) : whole.format(10 * cut) + " of " + whole.format(text.length)) + " characters");
-      more.type = "button";
-      more.onclick = () => { cut *= 10; fill(); };
-      box.append(document.createElement("br"), more);
-    };
-    fill();
-    return box;
-  }
-  const line = (text, ended) => element("span", "line", said(text, 300, "span", ended));
+  const { element, none, number, signed, whole, sign, visible, said, line } = rollouts;
 
   // A file has its rollouts in itself, and its state behind # of the address.
   const kept = JSON.parse(find("#kept")?.textContent || "null");
@@ -309,8 +260,7 @@
     return [tools, box];
   }
 
-  // visible returns a text with what cannot be seen named, and piece the content of a token's cell.
-  const visible = (text) => text.replaceAll(unseen, (m) => [...m].slice(0, most).map(name).join("").trimEnd()).replaceAll("\n", "↵").replaceAll("\t", "⇥");
+  // piece returns the content of a token's cell.
   const piece = (r, i) => r.pieces?.[i] ? [element("bdi", "", visible(r.pieces[i]))] : [r.pieces ? "⟨" + r.token_ids[i] + "⟩" : String(r.token_ids[i])];
 
   function facts(r) {
@@ -331,6 +281,7 @@
     add("base of its priority", number(r.base) + (r.base != null && r.at_max ? ", the largest so far" : ""));
     add("handed out as fresh", r.fresh ? "not yet" : "yes");
     add("pinned", r.pinned ? "yes" : "no");
+    if (r.waiting) add("waits for rewards", "yes, it is not drawn");
     add("length, all tokens", whole.format(r.length) + ", " + whole.format(r.tokens) + (r.truncated ? ", cut" : ""));
     add("mean log-prob", number(r.mean_logprob));
     const report = r.life?.events.findLast((e) => e.measured?.mean_ratio != null);
@@ -347,7 +298,7 @@
   // What the table remembers of a rollout's life, in words.
   const causes = {
     capacity: "the table was full", staleness: "it was older than max_staleness", uses: "it had max_uses uses", consumed: "it was used, and the table is a queue",
-    rewind: "it was newer than the version that the table was set back to", selection: "others of its group were selected", damage: "it could not be read back",
+    rewind: "it was newer than the version that the table was set back to", selection: "others of its group were selected", unrewarded: "its group waited too long for rewards", damage: "it could not be read back",
   };
   function told(e) {
     const parts = [];
@@ -357,7 +308,7 @@
       parts.push("drawn in batch " + whole.format(d.batch) + (d.times > 1 ? " " + whole.format(d.times) + " times" : "") + (d.fresh ? " as fresh" : ""));
       parts.push("probability " + number(d.probability), "weight " + number(d.weight), "staleness " + whole.format(d.staleness), d.outcome);
     } else {
-      parts.push(e.event);
+      parts.push(e.event + (e.reward != null ? " " + signed(e.reward) : ""));
     }
     if (e.priority != null) parts.push("priority " + number(e.priority));
     for (const [key, name] of [["advantage", "|advantage|"], ["td_error", "TD error"], ["grad_norm", "gradient norm"], ["mean_ratio", "mean ratio"]]) {

@@ -39,6 +39,7 @@ const (
 	Age
 	Version
 	SinceUse
+	Pending
 	columns
 )
 
@@ -70,6 +71,7 @@ func Columns() [][2]string {
 		Age:         {"age", "versions since its oldest token, which is its staleness"},
 		Version:     {"version", "of its oldest token"},
 		SinceUse:    {"since_use", "versions since its last use, infinite if it was never used"},
+		Pending:     {"pending", "true while nobody knows its reward, with pending_rewards"},
 	}
 }
 
@@ -467,7 +469,7 @@ func (c *compiler) column(name string) (*node, kind, error) {
 	for i, column := range c.of.names {
 		if column[0] == name {
 			at := c.of.first + Column(i)
-			return &node{op: readColumn, column: at}, kind(at == Truncated), nil
+			return &node{op: readColumn, column: at}, kind(at == Truncated || at == Pending), nil
 		}
 		names = append(names, column[0])
 	}

@@ -119,8 +119,8 @@ func From(ctx context.Context) (Caller, bool) {
 }
 
 // Authorize returns an error with code wire.Unauthenticated or wire.Denied unless the caller of a context may read a
-// table, or write to it.
-func (p *Policy) Authorize(ctx context.Context, table string, write bool) error {
+// table, write to it, or give rewards in it.
+func (p *Policy) Authorize(ctx context.Context, table string, right wire.Right) error {
 	if !p.NeedsTokens() {
 		return nil
 	}
@@ -132,10 +132,8 @@ func (p *Policy) Authorize(ctx context.Context, table string, write bool) error 
 	if err != nil {
 		return err
 	}
-	right, globs := "read", entry.Read
-	if write {
-		right, globs = "write", entry.Write
-	}
+	globs := map[wire.Right][]string{wire.ToRead: entry.Read, wire.ToWrite: entry.Write,
+		wire.ToLabel: slices.Concat(entry.Label, entry.Write)}[right]
 	if matches(globs, table) {
 		return nil
 	}

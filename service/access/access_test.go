@@ -37,7 +37,7 @@ type flightServer struct {
 
 func (s *flightServer) ListFlights(_ *flight.Criteria, out flight.FlightService_ListFlightsServer) error {
 	ctx := out.Context()
-	if err := s.policy.Authorize(ctx, "math", false); err != nil {
+	if err := s.policy.Authorize(ctx, "math", wire.ToRead); err != nil {
 		return wire.ToGRPC(err)
 	}
 	who, _ := access.From(ctx)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 func Example() {
@@ -39,8 +40,8 @@ tokens:
 		log.Fatal(err)
 	}
 	who, _ := access.From(ctx)
-	fmt.Println(who.Name, "may write math-1:", policy.Authorize(ctx, "math-1", true) == nil)
-	fmt.Println(policy.Authorize(ctx, "math-1", false))
+	fmt.Println(who.Name, "may write math-1:", policy.Authorize(ctx, "math-1", wire.ToWrite) == nil)
+	fmt.Println(policy.Authorize(ctx, "math-1", wire.ToRead))
 
 	_, err = access.Listen(context.Background(), "0.0.0.0:7447", false, true)
 	fmt.Println(err)

@@ -67,6 +67,7 @@ type entry struct {
 	Certificate string   `yaml:"certificate"`  // common name of a client certificate, instead of a token or with it
 	Read        []string `yaml:"read"`         // globs of tables: * matches any characters, ? one, [a-z] a range
 	Write       []string `yaml:"write"`
+	Label       []string `yaml:"label"` // tables in which it may give rewards; who may write may do that too
 
 	token    digest
 	hasToken bool
@@ -127,11 +128,11 @@ func parseTokens(text []byte) (*grants, error) {
 	var p option.Problems
 	p.Add(settings.Reader{Hidden: true}.YAML(text, &f))
 	if len(f.Tokens) == 0 && len(p) == 0 {
-		return nil, errors.New("tokens: none: want at least one {name, token_sha256, read, write}")
+		return nil, errors.New("tokens: none: want at least one {name, token_sha256, read, write, label}")
 	}
 	for i := range f.Tokens {
 		at := fmt.Sprintf("tokens[%d].", i)
-		if p.Has(at+"name", at+"token", at+"token_sha256", at+"token_file", at+"certificate", at+"read", at+"write") {
+		if p.Has(at+"name", at+"token", at+"token_sha256", at+"token_file", at+"certificate", at+"read", at+"write", at+"label") {
 			continue
 		}
 		for _, err := range f.Tokens[i].check() {
@@ -173,11 +174,12 @@ func (e *entry) check() (p option.Problems) {
 	if e.Name == "" {
 		p.Add(errors.New("name: none: want one that logs and the dashboard can show"))
 	}
-	if len(e.Read)+len(e.Write) == 0 {
-		p.Add(errors.New("read: no rights: want globs of tables under read, write or both, such as [\"*\"]"))
+	if len(e.Read)+len(e.Write)+len(e.Label) == 0 {
+		p.Add(errors.New("read: no rights: want globs of tables under read, write or label, such as [\"*\"]"))
 	}
 	p.Add(checkGlobs("read", e.Read)...)
 	p.Add(checkGlobs("write", e.Write)...)
+	p.Add(checkGlobs("label", e.Label)...)
 	return p
 }
 

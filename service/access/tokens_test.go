@@ -81,10 +81,10 @@ tokens:
 		if who, ok := access.From(ctx); !ok || who.Name != c.name {
 			t.Errorf("%s is taken for %q", c.name, who.Name)
 		}
-		if got := p.Authorize(ctx, c.table, false) == nil; got != c.read {
+		if got := p.Authorize(ctx, c.table, wire.ToRead) == nil; got != c.read {
 			t.Errorf("%s may read %s: %v", c.name, c.table, got)
 		}
-		err = p.Authorize(ctx, c.table, true)
+		err = p.Authorize(ctx, c.table, wire.ToWrite)
 		if (err == nil) != c.write {
 			t.Errorf("%s writes %s: %v", c.name, c.table, err)
 		}
@@ -108,7 +108,7 @@ func TestUnknownCallersAreRefused(t *testing.T) {
 			t.Errorf("token %q: %v", token, err)
 		}
 	}
-	if err := p.Authorize(t.Context(), "x", false); wire.CodeOf(err) != wire.Unauthenticated {
+	if err := p.Authorize(t.Context(), "x", wire.ToRead); wire.CodeOf(err) != wire.Unauthenticated {
 		t.Errorf("a context without a caller: %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func TestWithoutATokensFileEverythingIsAllowed(t *testing.T) {
 	}
 	for _, p := range []*access.Policy{nil, open} {
 		ctx, err := call(p, "anything")
-		if err != nil || p.Authorize(ctx, "x", true) != nil || p.NeedsTokens() || p.Tokens() != 0 || p.Reload() != nil {
+		if err != nil || p.Authorize(ctx, "x", wire.ToWrite) != nil || p.NeedsTokens() || p.Tokens() != 0 || p.Reload() != nil {
 			t.Errorf("policy %v: %v", p, err)
 		}
 		if _, err := p.Authenticate(&http.Request{Header: http.Header{"Authorization": {"nonsense"}}}); err != nil {
@@ -258,18 +258,18 @@ func TestChangesOfTheTokensFileApplyAfterASecond(t *testing.T) {
 	}
 
 	write(t, folder, "tokens.yaml", with(trainerToken, "read: ['*']"))
-	if err := p.Authorize(early, "x", true); err != nil {
+	if err := p.Authorize(early, "x", wire.ToWrite); err != nil {
 		t.Errorf("before a second has passed: %v", err)
 	}
 	c.forward(time.Second)
-	if err := p.Authorize(early, "x", true); wire.CodeOf(err) != wire.Denied {
+	if err := p.Authorize(early, "x", wire.ToWrite); wire.CodeOf(err) != wire.Denied {
 		t.Errorf("a right taken back from a caller that is connected: %v", err)
 	}
 
 	write(t, folder, "tokens.yaml", []byte("tokens: ["))
 	for range 3 {
 		c.forward(time.Second)
-		if err := p.Authorize(early, "x", false); err != nil {
+		if err := p.Authorize(early, "x", wire.ToRead); err != nil {
 			t.Errorf("with a broken file: %v", err)
 		}
 	}
@@ -279,7 +279,7 @@ func TestChangesOfTheTokensFileApplyAfterASecond(t *testing.T) {
 
 	write(t, folder, "tokens.yaml", with(generatorToken, "read: ['*']"))
 	c.forward(time.Second)
-	if err := p.Authorize(early, "x", false); wire.CodeOf(err) != wire.Unauthenticated {
+	if err := p.Authorize(early, "x", wire.ToRead); wire.CodeOf(err) != wire.Unauthenticated {
 		t.Errorf("a token that was taken out: %v", err)
 	}
 	if _, err := call(p, generatorToken); err != nil {
@@ -310,7 +310,7 @@ func TestAttackAClockSteppedBackKeepsNoRevokedToken(t *testing.T) {
 	}
 	write(t, folder, "tokens.yaml", []byte("tokens: [{name: a, token: "+generatorToken+", read: ['*']}]"))
 	c.forward(-time.Hour)
-	if err := p.Authorize(early, "x", false); wire.CodeOf(err) != wire.Unauthenticated {
+	if err := p.Authorize(early, "x", wire.ToRead); wire.CodeOf(err) != wire.Unauthenticated {
 		t.Errorf("a caller whose token was revoked before the clock went back: %v", err)
 	}
 	write(t, folder, "tokens.yaml", []byte("tokens: [{name: a, token: "+trainerToken+", read: ['*']}]"))

@@ -66,6 +66,7 @@ const (
 	tableKey      = "books"      // replay.State, under the name it has in logs that exist
 	blobPrefix    = "blob/"
 	requestPrefix = "request/" // replay.Consumed as JSON, by slot; no bytes: forgotten
+	labelPrefix   = "label/"   // replay.Labelling as JSON, by number; no bytes: forgotten
 )
 
 // Tally counts entries of a log.

@@ -245,16 +245,25 @@ func (f *fold) recovered() (replay.Recovered, error) {
 	r := replay.Recovered{State: f.table, Stored: slices.Collect(maps.Values(f.stored)), Requests: f.requests,
 		Repair: f.saved}
 	for key, value := range f.state {
-		if !strings.HasPrefix(key, requestPrefix) || len(value) == 0 {
-			continue
+		var err error
+		switch {
+		case strings.HasPrefix(key, requestPrefix):
+			r.Consumed, err = appendJSON(r.Consumed, value)
+		case strings.HasPrefix(key, labelPrefix):
+			r.Labelled, err = appendJSON(r.Labelled, value)
 		}
-		var q replay.Consumed
-		if err := json.Unmarshal(value, &q); err != nil {
+		if err != nil {
 			return r, fmt.Errorf("%s: %w", key, err)
 		}
-		r.Consumed = append(r.Consumed, q)
 	}
 	return r, nil
+}
+
+// appendJSON appends a value that is JSON.
+func appendJSON[T any](list []T, text []byte) ([]T, error) {
+	var x T
+	err := json.Unmarshal(text, &x)
+	return append(list, x), err
 }
 
 // blobs returns what was attached.

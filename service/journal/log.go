@@ -92,7 +92,9 @@ func (l *ledger) note(c *cut, size int64) {
 		s.bytes, s.ids, l.bytes = s.bytes+p.bytes, append(s.ids, p.ids...), l.bytes+p.bytes
 	}
 	for _, en := range c.state {
-		l.state[en.key] = en.value
+		if l.state[en.key] = en.value; len(en.value) == 0 { // forgotten
+			delete(l.state, en.key)
+		}
 	}
 	l.requests = append(l.requests, c.requests...)
 	l.requests = l.requests[max(0, len(l.requests)-c.keep):]

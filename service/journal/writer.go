@@ -341,6 +341,11 @@ func (j *Journal) cut(r *round) (*batch, error) {
 			return nil, err
 		}
 	}
+	for _, l := range c.Labelled {
+		if err := b.addLabels(l); err != nil {
+			return nil, err
+		}
+	}
 	together := j.writer.experts == nil
 	if !together {
 		b.apart = withExperts(c.Inserted)
@@ -391,6 +396,19 @@ func (b *batch) addConsumed(c replay.Consumed) error {
 		}
 	}
 	b.addState(requestPrefix+strconv.FormatUint(c.Slot, 10), text)
+	return nil
+}
+
+// addLabels adds a call that gave rewards, or that it is forgotten.
+func (b *batch) addLabels(l replay.Labelling) error {
+	var text []byte
+	if len(l.Labels) > 0 {
+		var err error
+		if text, err = json.Marshal(l); err != nil {
+			return err
+		}
+	}
+	b.addState(labelPrefix+strconv.FormatUint(l.Number, 10), text)
 	return nil
 }
 

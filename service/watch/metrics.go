@@ -144,6 +144,8 @@ func (m *metrics) addTables() {
 		m.addTable(kind, name, help, func(v *view) (float64, bool) { return value(v), true })
 	}
 	add(gauge, "reprise_rollouts", "Rollouts in the table.", func(v *view) float64 { return float64(v.Stats.Present) })
+	add(gauge, "reprise_waiting_rollouts", "Of these, rollouts that wait for the rewards of their group.",
+		func(v *view) float64 { return float64(v.Stats.Waiting) })
 	add(gauge, "reprise_capacity_rollouts", "Capacity in rollouts; 0: unbounded.",
 		func(v *view) float64 { return float64(v.Definition.Capacity) })
 	add(gauge, "reprise_bytes", "Bytes of payload in the table.",

@@ -128,6 +128,9 @@ func (w *Watch) viewOf(ctx context.Context, o *service.Observation, asked url.Va
 			shown.Windows = v.Windows
 			if w.options.Rollouts != nil {
 				shown.Rollouts = "rollouts?table=" + template.URLQueryEscaper(t.Name)
+				if w.options.Policy.Authorize(ctx, t.Name, wire.ToLabel) == nil {
+					shown.Label = "label?table=" + template.URLQueryEscaper(t.Name)
+				}
 			}
 			v.Shown = append(v.Shown, shown)
 			continue
@@ -158,7 +161,7 @@ func (w *Watch) viewOfCluster(ctx context.Context, c *wire.ClusterView) *cluster
 			Tables: words.Thousands(n.Tables), This: n.Name == c.Node})
 	}
 	for _, t := range c.Tables {
-		if w.options.Policy.Authorize(ctx, t.Name, false) != nil {
+		if w.options.Policy.Authorize(ctx, t.Name, wire.ToRead) != nil {
 			continue
 		}
 		v.Tables = append(v.Tables, placed{Name: t.Name, Owner: cmp.Or(t.Owner, "nobody"),
@@ -173,7 +176,7 @@ func (w *Watch) viewOfCluster(ctx context.Context, c *wire.ClusterView) *cluster
 func (w *Watch) readable(ctx context.Context, o *service.Observation) []*service.TableView {
 	var tables []*service.TableView
 	for i := range o.Tables {
-		if w.options.Policy.Authorize(ctx, o.Tables[i].Name, false) == nil {
+		if w.options.Policy.Authorize(ctx, o.Tables[i].Name, wire.ToRead) == nil {
 			tables = append(tables, &o.Tables[i])
 		}
 	}
@@ -221,7 +224,7 @@ func (w *Watch) viewOfConnection(
 ) (shown connection, ok bool) {
 	var tables []string
 	for _, t := range c.Tables {
-		if w.options.Policy.Authorize(ctx, t, false) == nil {
+		if w.options.Policy.Authorize(ctx, t, wire.ToRead) == nil {
 			tables = append(tables, t)
 		}
 	}

@@ -34,6 +34,7 @@ type tableView struct {
 	Facts        []card
 	Recent       []recent
 	Rollouts     string // address of the page of all of them; "": none
+	Label        string // address of the page to give them rewards; "": the caller may not
 }
 
 // state is the condition of a table in a few words.
@@ -247,6 +248,9 @@ func sizeTile(v *service.TableView) tile {
 	if s.Present > 0 {
 		t.Notes = append(t.Notes, words.Bytes(float64(s.PresentBytes)/float64(s.Present))+" a rollout")
 	}
+	if s.Waiting > 0 {
+		t.Notes = append(t.Notes, words.Thousands(s.Waiting)+" wait for rewards")
+	}
 	return t
 }
 
@@ -382,6 +386,7 @@ func causes() []cause {
 		{rollout.EvictedByUses, "used up"},
 		{rollout.EvictedByConsume, "consumed"}, {rollout.EvictedByRewind, "rewound"},
 		{rollout.EvictedByDamage, "lost to damage"}, {rollout.EvictedBySelection, "not selected"},
+		{rollout.EvictedUnrewarded, "no reward in time"},
 	}
 }
 

@@ -1,5 +1,6 @@
 // Package watch serves the state of a service over HTTP: /healthz for supervisors, /metrics for Prometheus, and a
-// dashboard at / for people, with the rollouts of each table at /rollouts?table=NAME (package browse).
+// dashboard at / for people, with the rollouts of each table at /rollouts?table=NAME and a page to give them rewards at
+// /label?table=NAME (package browse); POST /reward?table=NAME takes rewards of programs.
 //
 // [New] makes a [Watch] from a function that observes the service. [Watch.ServeHTTP] answers requests; [Watch.Run]
 // records the counters at an interval, so that the dashboard can show rates. The page is rendered on the server, with
@@ -52,7 +53,7 @@ type Options struct {
 
 	// Rollouts returns the rollouts of a table, for the page at /rollouts; nil: there is none. The contexts of its
 	// questions have the caller that Policy found.
-	Rollouts func(table string) browse.Source
+	Rollouts func(table string) browse.Rewarder
 }
 
 // Watch answers HTTP requests about a service. It is safe for concurrent use.
@@ -94,6 +95,10 @@ func New(source func() service.Observation, o Options) (*Watch, error) {
 		pages := o.Policy.HTTP(browse.Handler(w.rollouts, statusOf))
 		w.routes.Handle("GET /rollouts", pages)
 		w.routes.Handle("GET /rollouts/", pages)
+		labels := o.Policy.HTTP(browse.LabelHandler(w.label, statusOf))
+		w.routes.Handle("GET /label", labels)
+		w.routes.Handle("GET /label/", labels)
+		w.routes.Handle("POST /reward", labels)
 	}
 	return w, nil
 }
@@ -101,7 +106,16 @@ func New(source func() service.Observation, o Options) (*Watch, error) {
 // rollouts returns the rollouts of the table that a request names, if the caller may read it.
 func (w *Watch) rollouts(r *http.Request) (browse.Source, error) {
 	name := r.URL.Query().Get("table")
-	if err := w.options.Policy.Authorize(r.Context(), name, false); err != nil {
+	if err := w.options.Policy.Authorize(r.Context(), name, wire.ToRead); err != nil {
+		return nil, err
+	}
+	return w.options.Rollouts(name), nil
+}
+
+// label returns the rollouts of the table that a request names, if the caller may give rewards in it.
+func (w *Watch) label(r *http.Request) (browse.Rewarder, error) {
+	name := r.URL.Query().Get("table")
+	if err := w.options.Policy.Authorize(r.Context(), name, wire.ToLabel); err != nil {
 		return nil, err
 	}
 	return w.options.Rollouts(name), nil
@@ -122,7 +136,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// ServeHTTP answers /, /fragment (the page's body), /rollouts, /metrics and /healthz.
+// ServeHTTP answers /, /fragment (the page's body), /rollouts, /label, /reward, /metrics and /healthz.
 func (w *Watch) ServeHTTP(answer http.ResponseWriter, r *http.Request) { w.routes.ServeHTTP(answer, r) }
 
 // Run records an observation every interval until the context ends, less often if observing is slow.

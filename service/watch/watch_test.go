@@ -35,6 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	everything = "all-tables-0123456789"
 	codeOnly   = "code-table-0123456789"
+	judge      = "judge-0123456789abcd" // of the table "code"
 )
 
 // guarded is a watch of an observation, with a token for everything and one for the table "code".
@@ -42,7 +43,8 @@ func guarded(t *testing.T, o service.Observation) *watch.Watch {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	if err := os.WriteFile(path, []byte("tokens: [{name: all, token: "+everything+", read: ['*']}, {name: code, "+
-		"token: "+codeOnly+", read: [code]}, {name: writer, token: writer-0123456789abc, write: ['*']}]"),
+		"token: "+codeOnly+", read: [code]}, {name: writer, token: writer-0123456789abc, write: ['*']}, {name: judge, "+
+		"token: "+judge+", read: [code], label: [code]}]"),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,7 @@ func guarded(t *testing.T, o service.Observation) *watch.Watch {
 		t.Fatal(err)
 	}
 	w, err := watch.New((&fake{o: o}).observe, watch.Options{Policy: policy,
-		Rollouts: func(string) browse.Source { return browse.Table{Table: table} }})
+		Rollouts: func(string) browse.Rewarder { return browse.Table{Table: table} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +115,38 @@ func TestRolloutsAreShownToThoseWhoMayReadTheirTable(t *testing.T) {
 	}
 	if page := get(open(t, busy(302)), "/", "").Body.String(); strings.Contains(page, "rollouts?table=") {
 		t.Error("a dashboard without rollouts links to them")
+	}
+}
+
+func TestRewardsAreTakenOfThoseWhoMayLabelTheTable(t *testing.T) {
+	w := guarded(t, busy(302))
+	for _, c := range []struct {
+		table, token string
+		want         int
+	}{
+		{"code", "", 401}, {"code", codeOnly, 403}, {"code", everything, 403}, {"math-prioritized", judge, 403}, {"", judge, 403},
+		{"code", judge, 400}, {"code", "writer-0123456789abc", 400}, // the table, which is empty, has no such id
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/reward?table="+c.table, strings.NewReader(`{"ids": [1], "rewards": [1]}`))
+		r.Header.Set("Content-Type", "application/json")
+		if c.token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		answer := httptest.NewRecorder()
+		w.ServeHTTP(answer, r)
+		if answer.Code != c.want {
+			t.Errorf("a reward in %q with token %q: %d %s, want %d", c.table, c.token, answer.Code, answer.Body, c.want)
+		}
+	}
+	for token, links := range map[string]bool{judge: true, codeOnly: false} {
+		if page := get(w, "/", token).Body.String(); strings.Contains(page, `href="label?table=code"`) != links {
+			t.Errorf("with token %q, the dashboard links to the labels: want %v", token, links)
+		}
+	}
+	for path, want := range map[string]int{"/label?table=code": 200, "/label/page.js": 200, "/label/page.css": 200} {
+		if answer := get(w, path, judge); answer.Code != want {
+			t.Errorf("%s: %d, want %d", path, answer.Code, want)
+		}
 	}
 }
 

@@ -445,7 +445,7 @@ func validate(groups []rollout.Group, order wire.Order) error {
 	position := 0
 	for _, g := range groups {
 		for _, r := range g.Rollouts {
-			if err := r.Validate(rollout.Limits{UnknownLogprobs: true}); err != nil {
+			if err := r.Validate(rollout.Limits{UnknownLogprobs: true, PendingRewards: true}); err != nil {
 				return ofRow(err, order.Row(position))
 			}
 			position++

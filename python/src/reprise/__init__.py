@@ -67,7 +67,7 @@ from .methods import METHODS, Method
 from .padded import Packed, Padded
 from .rollouts import record_batch, rollout
 from .service import Service, serve
-from .stats import Checkpoint, Stats, TableInfo
+from .stats import Checkpoint, Rewarded, Stats, TableInfo
 from .stream import Stream
 from .table import Grant, Prompt, PromptResult, Table
 from .weights import publish
@@ -78,7 +78,7 @@ __all__ = [
     "Ahead", "Batch", "BatchInfo", "Checkpoint", "Client", "Closing", "DEFAULT_COLUMNS", "Definition", "Denied",
     "DiskFull", "Elsewhere", "Error", "Exists", "Failed", "Full", "Gate", "Grant", "Invalid", "Keys", "Limiter",
     "METHODS", "Method", "NoLease", "NotFound", "Packed", "Padded", "PartWarning", "Prompt", "PromptResult",
-    "Prompts", "RepairWarning", "RepeatWarning", "Service", "Source", "StaleWarning", "Starved", "Stats", "Stream",
-    "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "log", "publish",
+    "Prompts", "RepairWarning", "RepeatWarning", "Rewarded", "Service", "Source", "StaleWarning", "Starved", "Stats",
+    "Stream", "Table", "TableInfo", "Timeout", "TooLarge", "Unauthenticated", "Unavailable", "connect", "log", "publish",
     "record_batch", "rollout", "serve",
 ]  # fmt: skip

@@ -233,6 +233,7 @@ class Table(_Wrapper[table.Table]):
     stream = _streaming(table.Table.stream)
     update = _awaited(table.Table.update)
     report = _awaited(table.Table.report)
+    reward = _awaited(table.Table.reward)
     advance = _awaited(table.Table.advance)
     rewind = _awaited(table.Table.rewind)
     start = _awaited(table.Table.start)

@@ -182,6 +182,7 @@ class Definition(Options):
     vocab: int | None = None
     max_tokens: int | None = None
     unknown_logprobs: bool | None = None
+    pending_rewards: float | None = None
     seed: int | None = None
     history: int | None = None
     lease_seconds: float | None = None
@@ -298,6 +299,10 @@ class Keys(TypedDict, total=False):
     unknown_logprobs: bool
     """Take rollouts whose log-probs are NaN, not known, such as those of experts, chat logs and other offline data;
     losses that read log-probs refuse them [off]."""
+    pending_rewards: float
+    """Take rollouts whose reward is NaN, not known yet: a group is not drawn until it has the rewards of all of its
+    rollouts (Reward), and leaves if it has not after this many seconds; not with unit step, select and kept_per_prompt;
+    0 to 31622400 [off]."""
     seed: int
     """Of every draw [0]."""
     history: int
@@ -412,6 +417,9 @@ class Creator(Generic[Made]):
             max_tokens: of one rollout, prompt included [no limit]
             unknown_logprobs: take rollouts whose log-probs are NaN, not known, such as those of experts, chat logs
                 and other offline data; losses that read log-probs refuse them [off]
+            pending_rewards: take rollouts whose reward is NaN, not known yet: a group is not drawn until it has the
+                rewards of all of its rollouts (Reward), and leaves if it has not after this many seconds; not with unit
+                step, select and kept_per_prompt; 0 to 31622400 [off]
             seed: of every draw [0]
             history: rollouts whose life the table remembers, those to which something happened last, in up to 1.5
                 KB each: when, at which version and by whom they were inserted, drawn, reported on and evicted; not

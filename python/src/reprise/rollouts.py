@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
@@ -82,7 +83,7 @@ def rollout(
     *,
     logprobs: Any,
     version: int,
-    reward: float,
+    reward: float | None,
     temperature: float = 1.0,
     top_p: float = 1.0,
     sampling_mask: Sequence[Any] | None = None,
@@ -98,7 +99,8 @@ def rollout(
             of the sampling mask, or without one over the whole vocabulary, before top-p. None: nobody knows them, as of
             experts and chat logs, and only tables with ``unknown_logprobs`` take the rollout; they become NaN.
         version: of the weights that sampled them.
-        reward: of the completion.
+        reward: of the completion. None: it comes later, by `Table.reward`, and only tables with ``pending_rewards``
+            take the rollout; it becomes NaN.
         temperature, top_p: of the sampling.
         sampling_mask: [C] for each token of the completion the ids that could have been drawn.
         columns: any other column of `Table.insert`; one per token has P + C entries.
@@ -124,7 +126,7 @@ def rollout(
         "mask": np.concatenate([pad, np.ones(len(tokens), np.uint8)]),
         "logprobs": np.concatenate([pad, logprobs]),
         "version": version,
-        "reward": reward,
+        "reward": math.nan if reward is None else reward,
         "temperature": temperature,
         "top_p": top_p,
         **columns,

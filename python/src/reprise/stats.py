@@ -42,6 +42,26 @@ class TableInfo:
 
 
 @dataclass(frozen=True)
+class Rewarded:
+    """The answer to `Table.reward`.
+
+    Attributes:
+        rewarded: rollouts that have the reward now.
+        left: rollouts that had left the table: only the record of rewards has theirs.
+        entered: rollouts that can be drawn from now on, as the rewards of their group are all known.
+    """
+
+    rewarded: int
+    left: int
+    entered: int
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Rewarded:
+        """Read the answer of the action reward."""
+        return cls(answer["rewarded"], answer["left"], answer["entered"])
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint on the service's disk.
 

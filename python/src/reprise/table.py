@@ -20,7 +20,7 @@ from .arrays import finite_numbers, seconds, whole, whole_numbers
 from .batch import DEFAULT_COLUMNS, Batch, BatchInfo
 from .connection import Connection, encode, this_call
 from .rollouts import Rows, record_batch, require
-from .stats import Checkpoint, Stats, TableInfo
+from .stats import Checkpoint, Rewarded, Stats, TableInfo
 from .stream import Exchange, Stream, warn_of_repeats
 
 Ids = npt.NDArray[np.uint64]
@@ -146,7 +146,7 @@ class Table:
 
         Columns per rollout, as lists, arrays or tensors [B], or one value for all:
 
-        - ``reward`` (required), ``version``, ``temperature`` (1), ``top_p`` (1), ``truncated`` (False), ``advantage``
+        - ``reward`` (required; NaN if it comes later, in tables with ``pending_rewards``), ``version``, ``temperature`` (1), ``top_p`` (1), ``truncated`` (False), ``advantage``
           (from the group), ``group``: a number that the rollouts of a group share within the insertion.
         - ``prompt_id``: str; ``text``: str; ``meta``: dicts of str and numbers, which become text; ``images``: lists of
           bytes; ``turns``: lists of dicts with start, end, reward, done.
@@ -452,6 +452,29 @@ class Table:
         columns.update({name: finite_numbers(name, values, len(numbers)) for name, values in measured.items()})
         draws = [dict(zip(columns, row)) for row in zip(*columns.values())]
         return self._feedback("report", version, draws=draws, repeatable=False)
+
+    def reward(
+        self, ids: npt.ArrayLike, rewards: npt.ArrayLike, *, by: str = "", request_id: str | None = None
+    ) -> Rewarded:
+        """Give rollouts their rewards, or others than they have: all of it happens, or nothing does.
+
+        Advantages of their groups and priorities follow; batches that were drawn keep what they had. Rollouts may have
+        been inserted with reward NaN in a table with ``pending_rewards``: a group is drawn once all of its rewards are
+        known. A call that is retried because the connection broke happens once.
+
+        Args:
+            ids: uint64 [B], none twice, at most 1024.
+            rewards: [B], within -1e9 to 1e9.
+            by: who says so, such as ``judge-3``: the table keeps it, up to 128 bytes.
+            request_id: names the call, random by default: repeated, it changes nothing and gets the same answer.
+        """
+        numbers = whole_numbers("ids", ids)
+        values = finite_numbers("rewards", rewards, len(numbers))
+        return self._reward(numbers, values, by, request_id or uuid.uuid4().hex)
+
+    def _reward(self, ids: list[int], rewards: list[float], by: str, request_id: str) -> Rewarded:
+        body = {"table": self.name, "ids": ids, "rewards": rewards, "by": by, "request_id": request_id}
+        return Rewarded.of(self._connection.action("reward", body))
 
     def advance(self, version: int) -> TableInfo:
         """Set the table's version. Call it before publishing the weights of that version. A lower one changes

@@ -15,7 +15,7 @@ from .. import errors, table
 from ..arrays import whole
 from ..batch import Batch
 from ..connection import FIRST_PAUSE, Deadline
-from ..stats import Checkpoint, Stats, TableInfo
+from ..stats import Checkpoint, Rewarded, Stats, TableInfo
 from ..stream import Stream
 from ..table import Grant, Prompt, Scope, in_scope
 from .exchanges import Exchanges
@@ -238,6 +238,23 @@ class Table(table.Table):
             part, own = cut(body["grant"])
             shares[part] = {**body, "grant": own}
         return shares
+
+    def _reward(self, ids: list[int], rewards: list[float], by: str, request_id: str) -> Rewarded:
+        self._parts.up()
+        shares: dict[int, tuple[list[int], list[float]]] = {}
+        for id, reward in zip(ids, rewards):
+            number, own = cut(id)
+            if number >= len(self.parts):
+                raise errors.Invalid(f"ids: {id}: it is of part {number}: want one of the {len(self.parts)} parts")
+            share = shares.setdefault(number, ([], []))
+            share[0].append(own)
+            share[1].append(reward)
+        asked = [part for part in self.parts if part.number in shares]
+        found = self._parts.ask(asked, lambda part: part.table._reward(*shares[part.number], by, request_id))
+        if len(found) < len(asked):
+            raise errors.Unavailable(f"reward: {', '.join(self.down)}: away, and others have their rewards: repeat the "
+                                     f"call with request_id={request_id!r} when all are up")  # fmt: skip
+        return Rewarded(*(sum(getattr(one, name) for _, one in found) for name in ("rewarded", "left", "entered")))
 
     # The generator's gate and prompt replay.
 
