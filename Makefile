@@ -89,7 +89,7 @@ docs: ## run every command that README.md and docs/*.md show, in a fresh clone, 
 first-hour: ## type README.md into a terminal of 80 columns; writes runs/first-hour: outputs, times and screenshots
 	$(GO) test -count=1 -timeout 2h -v ./docs -run EveryBlock -long -record $(CURDIR)/runs/first-hour
 
-picture: build ## draw the pictures of README and docs/studies.md, docs/studies/raft.png and opponent.png, from the studies' runs
+picture: build ## draw the pictures of README and docs/studies.md, light and dark, in docs/studies, from the studies' runs
 	for study in raft opponent; do \
 		bin/reprise report docs/studies/$$study.json.gz --out bin/$$study.html && \
 		$(GO) test -count=1 ./lab/report -run PictureOfAPage -pictured $(CURDIR)/bin/$$study.html \

@@ -11,7 +11,7 @@ import (
 var (
 	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link    = regexp.MustCompile(`(?:\]\(|(?:src|srcset)=")([^)"\s]+)[)"]`)
 	linked  = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
 	// omitted is what GitHub leaves out of a heading's anchor.
 	omitted = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)

@@ -309,10 +309,16 @@ func (p *Page) Key(name string) {
 // Shot writes a picture of the whole page, as a PNG.
 func (p *Page) Shot(file string) {
 	p.t.Helper()
+	p.ShotAt(file, 1)
+}
+
+// ShotAt is Shot with so many pixels for each of the page's.
+func (p *Page) ShotAt(file string, scale int) {
+	p.t.Helper()
 	var result struct{ Data string }
 	p.Call("Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "format": "png",
-		"clip": p.Eval(`({ x: 0, y: 0, width: innerWidth, scale: 1,
-			height: Math.min(16000, document.documentElement.scrollHeight) })`)}, &result)
+		"clip": p.Eval(fmt.Sprintf(`({ x: 0, y: 0, width: innerWidth, scale: %d,
+			height: Math.min(16000, document.documentElement.scrollHeight) })`, scale))}, &result)
 	picture, err := base64.StdEncoding.DecodeString(strings.TrimSpace(result.Data))
 	if err != nil {
 		p.t.Fatal(err)

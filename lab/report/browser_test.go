@@ -284,17 +284,24 @@ func TestPagesFitTheScreen(t *testing.T) {
 	noErrors(t, p)
 }
 
+// The picture is of the page's first figure alone, and as wide as half of README, so that its text is never smaller than
+// that of the page. The dark one has -dark in its name.
 func TestPictureOfAPage(t *testing.T) {
 	if *picture == "" {
 		t.Skip("no -picture is asked for")
 	}
 	p := browsertest.Open(t)
-	p.Size(1118, 300)
+	p.Size(440, 300)
 	p.Scripts(false)
 	p.Go("file://" + *pictured)
-	p.Eval(`{ const row = document.querySelector(".grid"); document.body.replaceChildren(row);
-		document.body.style.padding = row.style.margin = "10px"; }`)
-	p.Shot(*picture)
+	p.Eval(`{ const figure = document.querySelector(".grid").firstElementChild; document.body.replaceChildren(figure);
+		document.body.style.padding = figure.style.margin = "6px"; }`)
+	for scheme, name := range map[string]string{
+		"light": *picture, "dark": strings.TrimSuffix(*picture, ".png") + "-dark.png",
+	} {
+		p.Media("screen", scheme)
+		p.ShotAt(name, 2)
+	}
 }
 
 // drag draws the mouse over shares of the width of an element.
