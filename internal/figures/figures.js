@@ -572,7 +572,9 @@
       select.addEventListener("change", () => { state[key] = select.value; select.blur(); changed(); });
     }
     const first = own.find((f) => f.zoomable);
-    if (first) bar.append("Drag over a chart to zoom in, double-click to zoom out.");
+    if (first)
+      bar.append(matchMedia("(hover: none)").matches ? "Tap a chart twice to zoom in, and again to zoom out." :
+        "Drag over a chart to zoom in, double-click to zoom out.");
     if (bar.hasChildNodes()) (first || own[0]).element.parentElement.before(bar);
   }
 
