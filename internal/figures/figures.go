@@ -115,16 +115,14 @@ type Mark struct {
 	Run  int    `json:"run,omitempty"` // as a curve's
 }
 
-// Measures is how far each run had come by each of several measures, so that a reader may choose which one is x. Between
-// two entries of a run the script draws a straight line.
+// Measures is how far each run had come by each of several measures, so that a reader may choose which one is x.
+// Between two entries of a run the script draws a straight line. Their Data stands in a script element of the page whose
+// id is measures.
 type Measures struct {
 	Names  []string  `json:"names"`  // short, for the choice and the address
 	Titles []string  `json:"titles"` // of an axis
 	Runs   [][]Steps `json:"runs"`   // by run and measure, all measures of a run equally long
 }
-
-// MeasuresID is the id of the script element that holds a page's [Measures].
-const MeasuresID = "measures"
 
 // Data is the measures for the script, as JSON; empty if there are none.
 func (m *Measures) Data() template.JS {

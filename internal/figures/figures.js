@@ -170,7 +170,8 @@
   function move(f, d, { x, y, run, arm }, node) {
     const at = x === null ? null : f.place(x, run);
     const stale = f.whole !== f.data.x && /^\d/.test(node.textContent); // a name that is the x of before
-    const out = stale || f.changed && (at !== null && !inside(f, at) || y !== null && !(y >= f.axis.low && y <= f.axis.high));
+    const beyond = at !== null && !inside(f, at) || y !== null && !(y >= f.axis.low && y <= f.axis.high);
+    const out = stale || f.changed && beyond;
     node.classList.toggle("off", arm !== undefined && state.hide.has(arm));
     node.style.display = out ? "none" : "";
     const right = at === null ? 0 : across(f.x, d.area, at) - across(f.data.x, d.area, x);
@@ -422,7 +423,8 @@
     d.svg.querySelector(".marked")?.remove();
     d.svg.classList.toggle("marking", Boolean(drag.moved));
     if (!drag.moved) return;
-    const [left, right] = [drag.from, x].map((at) => Math.max(d.area[0], Math.min(d.area[2], at))).sort((a, b) => a - b);
+    const [left, right] = [drag.from, x].map((at) => Math.max(d.area[0], Math.min(d.area[2], at)))
+      .sort((a, b) => a - b);
     svgNode(d.group, "rect", { class: "marked", x: round(left), y: d.area[1], width: round(right - left),
       height: d.area[3] - d.area[1] });
   }
@@ -572,7 +574,9 @@
       select.addEventListener("change", () => { state[key] = select.value; select.blur(); changed(); });
     }
     const first = own.find((f) => f.zoomable);
-    if (first) bar.append("Drag over a chart to zoom in, double-click to zoom out.");
+    if (first)
+      bar.append(matchMedia("(hover: none)").matches ? "Tap a chart twice to zoom in, and again to zoom out." :
+        "Drag over a chart to zoom in, double-click to zoom out.");
     if (bar.hasChildNodes()) (first || own[0]).element.parentElement.before(bar);
   }
 

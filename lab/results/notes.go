@@ -10,7 +10,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout/option"
 )
 
-// NotesFile is the name of [Notes] in the folder of a run, a comparison or a study. Training neither reads nor writes it.
+// NotesFile is the name of [Notes] in the folder of a run, a comparison or a study. Training neither reads nor writes
+// it.
 const NotesFile = "notes.json"
 
 // Bounds of notes.
