@@ -198,7 +198,10 @@ func (l Loop) theories(s scale) []Theory {
 	k.Batch = l.Batch
 	var noise []Noise
 	for _, e := range l.ESS {
-		noise = append(noise, Noise{Staleness: float64(e.First+e.Last) / 2, Variance: 1 / e.ESS, Count: int(min(e.Tokens, 1e9))})
+		if e.First < maxUpdates { // older than reuse lets rollouts become
+			noise = append(noise, Noise{Staleness: min(float64(e.First+e.Last)/2, maxUpdates), Variance: 1 / e.ESS,
+				Count: int(min(e.Tokens, 1e9))})
+		}
 	}
 	if len(noise) > 1 { // of one age nobody knows how noise grows
 		if fitted, err := Fit(Measurements{Noise: noise, Proxy: true}); err == nil {
@@ -327,15 +330,7 @@ func (l Loop) size(s scale) Verdict {
 		}
 	}
 	nominal := theories[0]
-	smaller := l.Batch
-	for b := l.Group; b < l.Batch; b += l.Group {
-		if l.Batch%b == 0 && nominal.costAt(once, b) <= batchSlack*nominal.costAt(once, l.Group) {
-			smaller = b
-		}
-	}
-	if nominal.costAt(once, l.Batch) <= batchSlack*nominal.costAt(once, l.Group) {
-		smaller = l.Batch
-	}
+	smaller := l.smaller(nominal)
 	if cost, least, most := l.relative(theories, once, smaller); smaller < l.Batch && most <= keepAbove {
 		v := priced(Pays, cost, least, most)
 		v.Batch = smaller
@@ -343,17 +338,37 @@ func (l Loop) size(s scale) Verdict {
 			smaller, cost, least, most)
 		return v
 	}
-	// An update of twice the batch makes 2 (B + S)/(2B + S) of the progress.
-	progress := func(t Theory) float64 { return 2 * (1 - float64(l.Batch)/(2*float64(l.Batch)+t.NoiseScale)) }
-	least := math.Inf(1)
+	// An update of twice the batch makes 2 (B + S)/(2B + S) of the progress: 4/3 where the noise scale is the batch.
+	least, most := math.Inf(1), 0.0
 	for _, t := range theories {
-		least = min(least, progress(t))
+		progress := 2 * (1 - float64(l.Batch)/(2*float64(l.Batch)+t.NoiseScale))
+		least, most = min(least, progress), max(most, progress)
 	}
-	if least < 4./3 { // S below B
+	if most <= 4./3 {
 		return Verdict{Answer: DoesNotPay, Why: "another batch does not pay"}
 	}
 	return Verdict{Answer: CannotTell, Batch: 2 * l.Batch, Why: fmt.Sprintf("cannot tell whether a larger batch pays: %d "+
 		"rollouts do if they take less than %.2f times as long", 2*l.Batch, least)}
+}
+
+// leastPart is the least part of the loop's batch that is proposed: what small batches cost the theory does not count.
+const leastPart = 4
+
+// smaller returns the largest whole part of the batch, of whole groups, that costs at most batchSlack of the least.
+func (l Loop) smaller(t Theory) int {
+	price := func(part int) float64 { return t.costAt(Point{1, 1}, l.Batch/part) }
+	least := leastPart
+	for l.Batch%(least*l.Group) != 0 {
+		if least--; least <= 1 {
+			return l.Batch
+		}
+	}
+	for part := 1; part < least; part++ {
+		if l.Batch%(part*l.Group) == 0 && price(part) <= batchSlack*price(least) {
+			return l.Batch / part
+		}
+	}
+	return l.Batch / least
 }
 
 // figures lists what was measured.
