@@ -12,7 +12,7 @@ from torch_grpo import GRPO, PROMPT, Adder, accuracy, generate, logprobs_of, pro
 
 from reprise.torch import RolloutStore
 
-BATCH, UPDATES, LARGEST = 256, 120, 9
+BATCH, UPDATES, LARGEST = 256, 60, 9
 
 
 def main() -> tuple[float, float]:

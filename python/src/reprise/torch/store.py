@@ -229,7 +229,9 @@ class RolloutStore:
         """
         began = self._clock()
         size = self.meter.batch // _ranks() if size is None else size
-        batch = self.table.sample(size, fresh=int(size * self.fresh), columns=columns, timeout=timeout)
+        fresh = int(size * self.fresh)
+        batch = self.table.sample(size, fresh=fresh, columns=columns, timeout=timeout)
+        self.unseen = max(0, self.unseen - fresh)
         self._waited += self._clock() - began
         drawn = Drawn(batch, self)
         self._mark = self._clock()
