@@ -135,6 +135,9 @@ func (l Loop) Advise() (LoopAdvice, error) {
 	}
 	s := l.noiseScale()
 	a := LoopAdvice{Reuse: l.reuse(s), Table: l.table(), Size: l.size(s)}
+	if a.Reuse.Answer == Pays && a.Size.Answer == Pays {
+		a.Size.Why += ", which does not add to reuse"
+	}
 	a.Line = fmt.Sprintf("after %s of %d rollouts: %s; %s; %s. Measured: %s", words.Plural(l.Batches, "batch", "batches"),
 		l.Batch, a.Reuse.Why, a.Table.Why, a.Size.Why, l.figures(s))
 	return a, nil
@@ -174,7 +177,7 @@ func (l Loop) noiseScale() scale {
 		s.high = (noise + 2*noiseError) / (signal - 2*signalError) * scaleFactor
 		return s
 	}
-	s.mid = max(noise, 0) / (signal + 2*signalError) // at least
+	s.mid = s.low
 	s.why = "the gradient's signal does not stand out from its noise yet"
 	return s
 }
@@ -290,7 +293,7 @@ const (
 // table judges a table. That old rollouts alone add nothing to reuse, and that kept right answers do, are results of the
 // laboratory (docs/studies.md), not of the theory.
 func (l Loop) table() Verdict {
-	const plain = "a table of recent rollouts gains nothing over reuse where it was judged"
+	const plain = "recent rollouts gained nothing over reuse where that was judged"
 	const kept = "keeping right answers"
 	flat := float64(l.Flat) / float64(max(l.Groups, 1))
 	tell := func(answer Answer, format string, args ...any) Verdict {
@@ -383,7 +386,7 @@ func (l Loop) figures(s scale) string {
 	}
 	switch {
 	case math.IsInf(s.high, 1) && s.low > 0:
-		add("noise scale at least %.3g rollouts", s.mid)
+		add("noise scale at least %.3g rollouts", s.low)
 	case !math.IsInf(s.high, 1):
 		add("noise scale %.3g rollouts (%.3g to %.3g)", s.mid, s.low, s.high)
 	}

@@ -102,6 +102,22 @@ def test_parts_of_a_batch_add_up_to_the_loss_of_the_whole_and_are_reported(clien
     assert [each.first for each in stats.ess_by_age] == [0] and stats.ess_by_age[0].tokens > 0.9 * BATCH, "they fade"
 
 
+def test_the_gradients_noise_is_measured_between_a_part_and_the_whole(client: reprise.Client) -> None:
+    bandit = Bandit(client, 4, noise)
+    bandit.insert()
+    drawn = bandit.store.draw()
+    want = []
+    for part in (next(drawn.split(16)), drawn):
+        loss(bandit.logprobs(part.padded.tokens), **part.inputs).loss.backward()
+        want.append(bandit.logits.grad.square().sum().item())
+        bandit.logits.grad = None
+    for part in drawn.split(16):
+        part.loss(bandit.logprobs(part.padded.tokens)).loss.backward()
+    figures = bandit.store.meter.figures()["gradients"]
+    assert (figures["part"], figures["whole"]) == (16, BATCH)
+    assert figures["squares"] == [pytest.approx(want, rel=1e-4)]
+
+
 def test_a_report_without_the_losses_of_all_rollouts_is_refused(client: reprise.Client) -> None:
     bandit = Bandit(client, 4, low)
     bandit.insert()

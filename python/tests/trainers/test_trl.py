@@ -143,7 +143,8 @@ def test_after_20_batches_a_line_says_what_would_pay_here(
     assert (figures["batch"], figures["group"], figures["batches"]) == (16, trainer.num_generations, 20)
     assert figures["groups"] == 10 * 16 / trainer.num_generations, "TRL generates for every second batch"
     assert figures["gradients"]["part"] == 4 and len(figures["gradients"]["squares"]) == 20
-    assert all(part > whole > 0 for part, whole in figures["gradients"]["squares"])
+    parts, wholes = map(sum, zip(*figures["gradients"]["squares"]))
+    assert 1.1 < parts / wholes < 4, "noise of four rollouts to that of sixteen, beside the signal"
     assert figures["asked"] == 10.5 * 16 / trainer.num_generations / len(trainer.train_dataset)
     assert set(advice.verdicts) == {"reuse", "table", "batch"}
     assert str(silent.store.advice()) == "cannot tell: advice is switched off"
