@@ -16,7 +16,7 @@ import reprise
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-loops installs it")
 
-from reprise.torch import Objective, RolloutStore, inputs, loss  # noqa: E402
+from reprise.torch import Objective, RolloutStore, inputs, loss, restrict  # noqa: E402
 
 GROUP, BATCH = 8, 64
 
@@ -97,9 +97,27 @@ def test_parts_of_a_batch_add_up_to_the_loss_of_the_whole_and_are_reported(clien
     torch.testing.assert_close(bandit.logits.grad, want)
     assert drawn.metrics["tokens"] == BATCH and drawn.metrics["ess"] == pytest.approx(1)
     bandit.store.report(drawn)
+    drawn.inputs["advantages"] = torch.arange(BATCH)
+    assert [part.inputs["advantages"][0].item() for part in drawn.split(24)] == [0, 24, 48]
     stats = bandit.store.table.stats()
     assert bandit.store.version == stats.version == 1 and stats.acknowledged == BATCH
     assert [each.first for each in stats.ess_by_age] == [0] and stats.ess_by_age[0].tokens > 0.9 * BATCH, "they fade"
+
+
+def test_parts_are_as_wide_as_their_longest_rollout_and_keep_its_sampling_mask(client: reprise.Client) -> None:
+    table = client.create(f"t{uuid.uuid4().hex}", capacity=8, sampler="fifo")
+    store = RolloutStore(table, batch=4)
+    for length in (1, 2, 5, 3):
+        kept = [[], *[[7, 8 + length]] * length]
+        store.insert(tokens=[[1, *[7] * length]], prompt_lengths=1, logprobs=[[0.0, *[-0.5] * length]],
+                     sampling_mask=[kept], reward=1.0)  # fmt: skip
+    drawn = store.draw()
+    parts = list(drawn.split(2))
+    assert [list(part.padded.tokens.shape) for part in parts] == [[2, 3], [2, 6]]
+    logits = torch.zeros(2, 6, 16)
+    allowed = restrict(logits, parts[1].padded).isfinite()
+    assert allowed[0, 0].nonzero().flatten().tolist() == [7, 13] and allowed[1, 0].nonzero().flatten().tolist() == [7, 11]
+    assert parts[0].inputs["behaviour"].shape == (2, 3) and len(parts[0].batch) == 2
 
 
 def test_the_gradients_noise_is_measured_between_a_part_and_the_whole(client: reprise.Client) -> None:

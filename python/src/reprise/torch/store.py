@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
 import time
 import warnings
@@ -285,50 +287,61 @@ class Drawn:
     Attributes:
         batch: the `reprise.Batch`.
         padded: its tensors, padded on the right.
-        inputs: of `reprise.torch.loss`: mask, behaviour log-probs, advantages, weights … `regroup` and others may
-            replace them.
+        inputs: of `reprise.torch.loss`: mask, behaviour log-probs, advantages, weights … Replace them before the `split`.
     """
 
-    def __init__(self, batch: Batch, store: RolloutStore, whole: Drawn | None = None) -> None:
-        self.batch, self._store, self._whole = batch, store, whole or self
+    def __init__(self, batch: Batch, store: RolloutStore) -> None:
+        self.batch, self._store = batch, store
         self.padded: Padded[Tensor] = batch.padded().torch(store._device)
         self.inputs = batches.inputs(self.padded)
+        self._whole = self
         self._sums: list[Sums] = []
         self._rows: list[Sums] = []
-        if whole is not None:
-            self._totals, self._scale = whole._totals, whole._scale
-        else:
-            self._totals, self._scale = self._count()
-        if "weights" in self.inputs:
-            self.inputs["weights"] = self.inputs["weights"] * self._scale
+        self._totals = self._count()
 
-    def _count(self) -> tuple[dict[str, Tensor], Tensor]:
-        """Return what the batches of all ranks hold, and what this one's weights are to be multiplied by."""
+    def _count(self) -> dict[str, Tensor]:
+        """Return what the batches of all ranks hold, and make this one's weights relative to the largest of all."""
         mask = self.padded.loss_mask
         totals = torch.stack([mask.any(1).sum(), mask.sum()]).double()
-        largest = scale = torch.tensor(self.batch.info.log_weight_scale, dtype=torch.float64, device=mask.device)
         if _ranks() > 1:
             dist.all_reduce(totals)
-            largest = scale.clone()
-            dist.all_reduce(largest, dist.ReduceOp.MAX)
-        by = (scale - largest).exp().float()  # 1 for the batch with the largest weight of all ranks
-        return {"num_rollouts": totals[0], "num_tokens": totals[1]}, by
+            scale = torch.tensor(self.batch.info.log_weight_scale, dtype=torch.float64, device=mask.device)
+            dist.all_reduce(largest := scale.clone(), dist.ReduceOp.MAX)
+            self.inputs["weights"] = self.inputs["weights"] * (scale - largest).exp().float()
+        return {"num_rollouts": totals[0], "num_tokens": totals[1]}
 
     def split(self, rows: int) -> Iterator[Drawn]:
-        """Return parts of so many rollouts, whose losses and gradients add up to the batch's. Take the backward pass of
-        each before the next."""
+        """Return parts of so many rollouts, as wide as their longest, whose losses and gradients add up to the batch's.
+        Take the backward pass of each before the next."""
         if rows < 1:
             raise Invalid(f"rows: {rows}: want 1 or more")
         count = len(self.batch)
         parameters, meter = self._store._parameters, self._store.meter
         watch = bool(parameters) and rows < count and count % rows == 0 and _ranks() == 1 and meter.wants_gradients
-        part = 0.0
+        square = 0.0
         for first in range(0, count, rows):
-            yield Drawn(Batch(self.batch.record_batch.slice(first, rows), self.batch.info), self._store, self._whole)
+            yield self._part(first, min(first + rows, count))
             if watch and first == 0:
-                part = square_of_gradient(parameters)
+                square = square_of_gradient(parameters)
         if watch:
-            meter.gradient(part * (count / rows) ** 2, square_of_gradient(parameters), rows)
+            meter.gradient(square * (count / rows) ** 2, square_of_gradient(parameters), rows)
+
+    def _part(self, first: int, last: int) -> Drawn:
+        width, whole = int(self.batch.lengths[first:last].max(initial=0)), self.padded.tokens.shape[1]
+
+        def cut(x: Tensor) -> Tensor:
+            return x[first:last, :width] if x.ndim > 1 and x.shape[1] == whole else x[first:last]
+
+        part = copy.copy(self)
+        part.batch = Batch(self.batch.record_batch.slice(first, last - first), self.batch.info)
+        tensors = {name: cut(x) for name, x in self.padded.items() if name != "sampling_mask"}
+        if self.padded.sampling_mask is not None:  # each line names a row
+            lines = self.padded.sampling_mask
+            lines = lines[(lines[:, 0] >= first) & (lines[:, 0] < last)]
+            tensors["sampling_mask"] = lines - lines.new_tensor([first, 0, 0])
+        part.padded = dataclasses.replace(self.padded, **tensors)
+        part.inputs = {name: cut(x) for name, x in self.inputs.items()}
+        return part
 
     def loss(self, logprobs: Tensor, **more: Any) -> Output:
         """Return the store's objective on this batch, or its summand if this is a part of one, with its metrics' sums.
@@ -339,9 +352,7 @@ class Drawn:
         """
         out = loss(logprobs, self._store.objective, **{**self.inputs, **self._totals, **more})
         self._whole._sums.append(out.sums)
-        self._rows.append(out.rows)
-        if self._whole is not self:
-            self._whole._rows.append(out.rows)
+        self._whole._rows.append(out.rows)
         return out._replace(loss=out.loss * _ranks())  # gradients are averaged over ranks
 
     @property
