@@ -88,7 +88,8 @@ func TestDesignAdvisesATrainingLoopByItsFigures(t *testing.T) {
 		}
 	}
 	var advice design.LoopAdvice
-	if err := json.Unmarshal([]byte(call(t, figures, "design", "--loop=/dev/stdin", "--json").stdout), &advice); err != nil {
+	got = call(t, figures, "design", "--loop=/dev/stdin", "--json")
+	if err := json.Unmarshal([]byte(got.stdout), &advice); err != nil {
 		t.Fatal(err)
 	}
 	if advice.Reuse.Answer != design.Pays || advice.Table.Answer != design.DoesNotPay || advice.Line == "" {

@@ -21,7 +21,7 @@ type Loop struct {
 
 	Groups int      `json:"groups"`      // generated
 	Flat   int      `json:"flat_groups"` // of them those in which all rewards were equal
-	Right  *float64 `json:"right"`       // share of rollouts with the better of two rewards; null: there were more than two
+	Right  *float64 `json:"right"`       // share of rollouts with the better of two rewards; null: there were others
 	Asked  *float64 `json:"asked"`       // how often the run asks each prompt, on average; null: nobody knows
 
 	ESS       []AgeESS   `json:"ess"`       // by age, from importance ratios; none if they were not reported
@@ -96,13 +96,14 @@ func (l Loop) Validate() error {
 	problems.Check(l.Asked == nil || *l.Asked > 0, "asked", value(l.Asked), "more than 0, or null")
 	for i, e := range l.ESS {
 		key := fmt.Sprintf("ess[%d].", i)
-		problems.Check(e.First >= 0 && e.Last >= e.First && e.Last <= 1e6, key+"last", e.Last, "%d to 1e6 versions", e.First)
+		problems.Check(e.First >= 0 && e.Last >= e.First && e.Last <= 1e6, key+"last", e.Last, "%d to 1e6 versions",
+			e.First)
 		problems.Check(e.ESS > 0 && e.ESS <= 1.001, key+"ess", e.ESS, "above 0, up to 1")
 		problems.Check(e.Tokens >= 0, key+"tokens", e.Tokens, "0 or more")
 	}
 	if g := l.Gradients; g != nil {
-		problems.Check(g.Part >= 1 && g.Part < g.Whole && g.Whole <= 1e9, "gradients.part", g.Part, "1 to below the %d rollouts "+
-			"of the whole", g.Whole)
+		problems.Check(g.Part >= 1 && g.Part < g.Whole && g.Whole <= 1e9, "gradients.part", g.Part, "1 to below "+
+			"the %d rollouts of the whole", g.Whole)
 		for i, pair := range g.Squares {
 			ok := pair[0] >= 0 && pair[1] >= 0 && pair[0] <= maxVariance && pair[1] <= maxVariance
 			problems.Check(ok, fmt.Sprintf("gradients.squares[%d]", i), pair, "squares of norms, 0 to %v", maxVariance)
@@ -290,8 +291,8 @@ const (
 	oftAsked = 5
 )
 
-// table judges a table. That old rollouts alone add nothing to reuse, and that kept right answers do, are results of the
-// laboratory (docs/studies.md), not of the theory.
+// table judges a table. That old rollouts alone add nothing to reuse, and that kept right answers do, are results of
+// the laboratory (docs/studies.md), not of the theory.
 func (l Loop) table() Verdict {
 	const plain = "recent rollouts gained nothing over reuse where that was judged"
 	const kept = "keeping right answers"
@@ -313,8 +314,8 @@ func (l Loop) table() Verdict {
 	case l.Asked == nil:
 		return tell(CannotTell, "%s gains where prompts come back, and nobody knows how often they do", kept)
 	case flat >= manyFlat && *l.Asked >= oftAsked:
-		return tell(Pays, "%s of groups have no signal, prompts come back %.3g times, and %s of them needed 0.40 to 0.60 of "+
-			"the compute in the laboratory", words.Percent(flat, 0), *l.Asked, kept)
+		return tell(Pays, "%s of groups have no signal, prompts come back %.3g times, and %s of them needed 0.40 to "+
+			"0.60 of the compute in the laboratory", words.Percent(flat, 0), *l.Asked, kept)
 	}
 	return tell(CannotTell, "%s gains where prompts come back often and few answers are right: here %s are right and "+
 		"prompts come back %.3g times", kept, words.Percent(*l.Right, 0), *l.Asked)
@@ -337,8 +338,8 @@ func (l Loop) size(s scale) Verdict {
 	if cost, least, most := l.relative(theories, once, smaller); smaller < l.Batch && most <= keepAbove {
 		v := priced(Pays, cost, least, most)
 		v.Batch = smaller
-		v.Why = fmt.Sprintf("a smaller batch pays: %d rollouts would cost %.2f (%.2f to %.2f) of this one for the same progress",
-			smaller, cost, least, most)
+		v.Why = fmt.Sprintf("a smaller batch pays: %d rollouts would cost %.2f (%.2f to %.2f) of this one for the same "+
+			"progress", smaller, cost, least, most)
 		return v
 	}
 	// An update of twice the batch makes 2 (B + S)/(2B + S) of the progress: 4/3 where the noise scale is the batch.
@@ -350,8 +351,8 @@ func (l Loop) size(s scale) Verdict {
 	if most <= 4./3 {
 		return Verdict{Answer: DoesNotPay, Why: "another batch does not pay"}
 	}
-	return Verdict{Answer: CannotTell, Batch: 2 * l.Batch, Why: fmt.Sprintf("cannot tell whether a larger batch pays: %d "+
-		"rollouts do if they take less than %.2f times as long", 2*l.Batch, least)}
+	return Verdict{Answer: CannotTell, Batch: 2 * l.Batch, Why: fmt.Sprintf("cannot tell whether a larger batch pays: "+
+		"%d rollouts do if they take less than %.2f times as long", 2*l.Batch, least)}
 }
 
 // leastPart is the least part of the loop's batch that is proposed: what small batches cost the theory does not count.
@@ -382,7 +383,8 @@ func (l Loop) figures(s scale) string {
 		add("generating a rollout takes %.3g times as long as learning from it", mu)
 	}
 	if l.Groups > 0 {
-		add("%s of %s without a signal", words.Percent(float64(l.Flat)/float64(l.Groups), 0), words.Plural(l.Groups, "group"))
+		add("%s of %s without a signal", words.Percent(float64(l.Flat)/float64(l.Groups), 0),
+			words.Plural(l.Groups, "group"))
 	}
 	switch {
 	case math.IsInf(s.high, 1) && s.low > 0:

@@ -41,19 +41,23 @@ func TestTheAdviceForALoopFollowsItsFigures(t *testing.T) {
 		reuse, table, size Answer
 		says               string
 	}{
-		{"costly generation, little noise", measuredLoop(5, 8), Pays, DoesNotPay, Pays, "a smaller batch pays: 16 rollouts"},
+		{"costly generation, little noise", measuredLoop(5, 8), Pays, DoesNotPay, Pays, "a smaller batch pays: 16"},
 		{"cheap generation, much noise", measuredLoop(0.4, 500), DoesNotPay, DoesNotPay, CannotTell, "a larger batch"},
-		{"generation for nothing", with(measuredLoop(0.05, 8), unmeasured), DoesNotPay, DoesNotPay, CannotTell, "reuse does not"},
-		{"unknown noise", with(measuredLoop(5, 8), unmeasured), CannotTell, DoesNotPay, CannotTell, "two or more micro-batches"},
+		{"generation for nothing", with(measuredLoop(0.05, 8), unmeasured), DoesNotPay, DoesNotPay, CannotTell,
+			"reuse does not pay"},
+		{"unknown noise", with(measuredLoop(5, 8), unmeasured), CannotTell, DoesNotPay, CannotTell,
+			"two or more micro-batches"},
 		{"noise that hides the signal", with(measuredLoop(5, 8), func(l *Loop) {
 			l.Gradients.Squares = [][2]float64{{4, 1}, {4, 0.1}, {4, 2}}
 		}), CannotTell, DoesNotPay, CannotTell, "does not stand out"},
 		{"no gradient", with(measuredLoop(5, 8), func(l *Loop) { l.Gradients.Squares = [][2]float64{{0, 0}, {0, 0}} }),
 			CannotTell, DoesNotPay, CannotTell, "the gradient was 0"},
-		{"no times", with(measuredLoop(5, 8), func(l *Loop) { l.Update = nil }), CannotTell, DoesNotPay, Pays, "times of gen"},
-		{"rare right answers that come back", with(measuredLoop(5, 8), rare), Pays, Pays, Pays, "a table pays: 88% of groups"},
-		{"a single pass over prompts", with(with(measuredLoop(5, 8), rare), func(l *Loop) { l.Asked = of(1) }), Pays, DoesNotPay,
-			Pays, "prompts do not come back"},
+		{"no times", with(measuredLoop(5, 8), func(l *Loop) { l.Update = nil }), CannotTell, DoesNotPay, Pays,
+			"times of generation"},
+		{"rare right answers that come back", with(measuredLoop(5, 8), rare), Pays, Pays, Pays,
+			"a table pays: 88% of groups"},
+		{"a single pass over prompts", with(with(measuredLoop(5, 8), rare), func(l *Loop) { l.Asked = of(1) }), Pays,
+			DoesNotPay, Pays, "prompts do not come back"},
 		{"prompts of which nobody knows", with(with(measuredLoop(5, 8), rare), func(l *Loop) { l.Asked = nil }), Pays,
 			CannotTell, Pays, "nobody knows how often"},
 		{"many right answers", with(with(measuredLoop(5, 8), rare), func(l *Loop) { l.Right, l.Flat = of(0.6), 20 }), Pays,
@@ -104,8 +108,9 @@ func TestALoopWithFiguresOutOfTheirRangesIsRefusedByName(t *testing.T) {
 	l := Loop{Flat: 2, Groups: 1, Generate: of(-1), Update: of(math.Inf(1)), Right: of(2), Asked: of(0),
 		ESS: []AgeESS{{3, 2, 0, -1}}, Gradients: &Gradients{Part: 8, Whole: 8, Squares: [][2]float64{{math.NaN(), 1}}}}
 	_, err := l.Advise()
-	for _, want := range []string{"batches: 0", "batch: 0", "group: 0", "flat_groups: 2: want 0 to the 1", "generate_seconds: -1",
-		"update_seconds: +Inf", "right: 2", "asked: 0", "ess[0].last: 2", "ess[0].ess: 0", "ess[0].tokens: -1",
+	for _, want := range []string{"batches: 0", "batch: 0", "group: 0", "flat_groups: 2: want 0 to the 1",
+		"generate_seconds: -1", "update_seconds: +Inf", "right: 2",
+		"asked: 0", "ess[0].last: 2", "ess[0].ess: 0", "ess[0].tokens: -1",
 		"gradients.part: 8", "gradients.squares[0]"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %q", err, want)

@@ -50,13 +50,14 @@ def main() -> tuple[float, float]:
     warm_up(adder, 50, LARGEST)
     held_out = problems(1000, LARGEST, torch.Generator().manual_seed(0))
     first = accuracy(adder, *held_out)
-    prompts = torch.utils.data.TensorDataset(*problems(UPDATES * BATCH // 16, LARGEST, torch.Generator().manual_seed(3)))
+    asked = problems(UPDATES * BATCH // 16, LARGEST, torch.Generator().manual_seed(3))
     with RolloutStore.open(batch=BATCH, objective=GRPO, sampler="prioritized", max_staleness=8, group_size=8,
                            min_size=BATCH // 2) as store:  # fmt: skip
         trainer = lightning.Trainer(
             accelerator="cpu", devices=1, max_steps=UPDATES, gradient_clip_val=1.0, logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
         )  # fmt: skip
+        prompts = torch.utils.data.TensorDataset(*asked)
         trainer.fit(Learner(adder, store), torch.utils.data.DataLoader(prompts, batch_size=BATCH // 16))
     last = accuracy(adder, *held_out)
     print(f"held-out accuracy: {first:.3f} before, {last:.3f} after {UPDATES} updates")

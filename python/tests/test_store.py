@@ -46,7 +46,8 @@ class Bandit:
         return torch.cat([torch.zeros_like(taken), taken], 1)
 
     def insert(self, prompts: Any = None) -> None:
-        answers = torch.multinomial(self.logits.detach().softmax(0), BATCH, replacement=True, generator=self.rng)[:, None]
+        policy = self.logits.detach().softmax(0)
+        answers = torch.multinomial(policy, BATCH, replacement=True, generator=self.rng)[:, None]
         tokens = torch.cat([torch.zeros_like(answers), answers], 1)
         named = {} if prompts is None else {"prompt_id": prompts}
         self.store.insert(tokens=tokens, prompt_lengths=1, logprobs=self.logprobs(tokens).detach(),
@@ -115,8 +116,8 @@ def test_parts_are_as_wide_as_their_longest_rollout_and_keep_its_sampling_mask(c
     parts = list(drawn.split(2))
     assert [list(part.padded.tokens.shape) for part in parts] == [[2, 3], [2, 6]]
     logits = torch.zeros(2, 6, 16)
-    allowed = restrict(logits, parts[1].padded).isfinite()
-    assert allowed[0, 0].nonzero().flatten().tolist() == [7, 13] and allowed[1, 0].nonzero().flatten().tolist() == [7, 11]
+    allowed = restrict(logits, parts[1].padded).isfinite()[:, 0]
+    assert [row.nonzero().flatten().tolist() for row in allowed] == [[7, 13], [7, 11]]
     assert parts[0].inputs["behaviour"].shape == (2, 3) and len(parts[0].batch) == 2
 
 
@@ -192,7 +193,7 @@ def test_of_a_draw_the_share_fresh_was_never_drawn_as_fresh(client: reprise.Clie
         assert batch.column("fresh").sum() == size / 2
         drawn += batch.ids[batch.column("fresh").astype(bool)].tolist()
     rest = store.draw_present(BATCH, BATCH)
-    assert len(rest) == BATCH and rest.column("fresh").sum() == 96 - len(drawn) == 16, "fewer are fresh than were asked for"
+    assert len(rest) == BATCH and rest.column("fresh").sum() == 96 - len(drawn) == 16, "fewer than were asked for"
     drawn += rest.ids[rest.column("fresh").astype(bool)].tolist()
     assert len(set(drawn)) == 96 and store.unseen == 0
 

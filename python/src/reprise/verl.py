@@ -137,12 +137,12 @@ class RepriseReplayBuffer(ReplayBuffer):
         Raises:
             Invalid: naming the field that rows lack or the table cannot carry, and the option that changes it.
         """
-        if partition_id == "val":
-            return super().sample(global_steps, partition_id, batch_size)
         began = time.monotonic()
+        meta, metrics = super().sample(global_steps, partition_id, batch_size)
+        if partition_id == "val":
+            return meta, metrics
         if self._handed is not None:
             self.meter.updated(began - self._handed[0], self._handed[1])
-        meta, metrics = super().sample(global_steps, partition_id, batch_size)
         self.meter.generated(time.monotonic() - began, len(meta.keys))
         whole, metrics = self._extended(meta, metrics, global_steps, batch_size)
         self._handed = time.monotonic(), len(whole.keys)

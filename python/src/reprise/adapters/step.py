@@ -27,7 +27,8 @@ def method(name: str | None) -> Method:
 
 def capacity(name: str | None, batch: int) -> int:
     """Return the capacity of a table for batches of so many rollouts: two of them unless the method says otherwise."""
-    return math.ceil(method(name).keys.get("capacity", 2 * METHOD_BATCH) / METHOD_BATCH * batch)
+    batches: float = method(name).keys.get("capacity", 2 * METHOD_BATCH) / METHOD_BATCH
+    return math.ceil(batches * batch)
 
 
 def fresh_share(name: str | None, default: float) -> float:

@@ -51,8 +51,8 @@ class RolloutStore:
     Where torch.distributed runs, each rank has a store of the same table and draws its share of a batch; the losses of
     all ranks are of the whole batch, for gradients that are averaged over ranks. Not for threads.
 
-    **Advice.** The store measures the loop: from one call to the next it knows how long rollouts were waited for and how
-    long updates took; rewards tell which groups have no signal, reports how ratios spread by age, and with
+    **Advice.** The store measures the loop: from one call to the next it knows how long rollouts were waited for and
+    how long updates took; rewards tell which groups have no signal, reports how ratios spread by age, and with
     ``parameters`` and `Drawn.split` the gradient's noise. After 20 batches it logs one line: whether several updates on
     a batch, a table or another batch would pay. `advice` returns it at any time.
 
@@ -131,8 +131,8 @@ class RolloutStore:
             address: of the service; by default that in the environment's REPRISE_ADDRESS, or else rank 0 serves
                 ``data``, or without it in memory, until it ends.
             table: its name.
-            batch: rollouts that an update learns from, over all ranks. The capacity is two of them unless given, or that
-                of the method in batches.
+            batch: rollouts that an update learns from, over all ranks. The capacity is two of them unless given, or
+                that of the method in batches.
             method: a published one, of `reprise.METHODS`. What is not given is the method's: keys of the table, the
                 loss, and how much is fresh. The rest of its ``trainer`` is about generation.
             objective: grpo unless the method names one.
@@ -222,7 +222,9 @@ class RolloutStore:
 
     # Batches out.
 
-    def draw(self, size: int | None = None, *, columns: Sequence[str] | None = None, timeout: float | None = None) -> Drawn:
+    def draw(
+        self, size: int | None = None, *, columns: Sequence[str] | None = None, timeout: float | None = None
+    ) -> Drawn:
         """Draw this rank's share of a batch, of which the share `fresh` was never drawn as fresh before.
 
         Args:
@@ -287,7 +289,8 @@ class Drawn:
     Attributes:
         batch: the `reprise.Batch`.
         padded: its tensors, padded on the right.
-        inputs: of `reprise.torch.loss`: mask, behaviour log-probs, advantages, weights … Replace them before the `split`.
+        inputs: of `reprise.torch.loss`: mask, behaviour log-probs, advantages, weights … Replace them before the
+            `split`.
     """
 
     def __init__(self, batch: Batch, store: RolloutStore) -> None:

@@ -61,7 +61,8 @@ class Replay:
             raise Invalid(f"method: {self.method!r} chooses prompts, which is TRL's to do: want another")
         if any(source.get("pool") == "fresh" for source in keys.get("sources", ())):
             raise Invalid(f"method: {self.method!r} has the table take what is fresh, which `fresh` does here: want another")
-        for name, default in (("fresh", step.fresh_share(self.method, 0.5)), ("sampler", keys.get("sampler", "prioritized"))):
+        share = step.fresh_share(self.method, 0.5)
+        for name, default in (("fresh", share), ("sampler", keys.get("sampler", "prioritized"))):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
         if not 0 <= self.fresh <= 1:

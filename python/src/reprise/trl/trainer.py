@@ -117,8 +117,8 @@ class ReplayGRPOTrainer(GRPOTrainer):
         where, group = self.args.output_dir, self.num_generations
         self.table = self._on_main(lambda: self.replay.open(where, batch, self._corrected, group), share=False)
         update = batch // self.args.steps_per_generation * self.args.gradient_accumulation_steps
-        self.store = self._on_main(lambda: RolloutStore(self.table, batch=update, version=None, advice=self.replay.advice),
-                                   share=False)  # fmt: skip
+        self.store = self._on_main(lambda: RolloutStore(self.table, batch=update, version=None,
+                                                        advice=self.replay.advice), share=False)  # fmt: skip
         self._meter = self.store.meter if self.store is not None else Meter(update, group, Stats, on=False)
         self._handed: float | None = None  # when TRL got the last batch
         self._part = 0.0  # squared norm of the gradient of an update's first micro-batch
@@ -146,7 +146,8 @@ class ReplayGRPOTrainer(GRPOTrainer):
         self._handed = time.monotonic()
         return batch
 
-    def _next_batch(self, inputs: Any) -> dict[str, Any]:
+    def _next_batch(self, inputs: Any) -> Any:
+        """Generate if it is time, and return this process's part of a batch of the table."""
         outputs = columns = None
         if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             began = time.monotonic()
