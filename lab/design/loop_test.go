@@ -45,6 +45,7 @@ func TestTheAdviceForALoopFollowsItsFigures(t *testing.T) {
 		{"cheap generation, much noise", measuredLoop(0.4, 500), DoesNotPay, DoesNotPay, CannotTell, "a larger batch"},
 		{"generation for nothing", with(measuredLoop(0.05, 8), unmeasured), DoesNotPay, DoesNotPay, CannotTell,
 			"reuse does not pay"},
+		{"no wait for rollouts", with(measuredLoop(0, 8), unmeasured), DoesNotPay, DoesNotPay, CannotTell, "0.001 times"},
 		{"unknown noise", with(measuredLoop(5, 8), unmeasured), CannotTell, DoesNotPay, CannotTell,
 			"two or more micro-batches"},
 		{"noise that hides the signal", with(measuredLoop(5, 8), func(l *Loop) {

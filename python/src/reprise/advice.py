@@ -73,7 +73,7 @@ class Meter:
 
     def generated(self, seconds: float, rollouts: int) -> None:
         """Note how long the loop waited for rollouts."""
-        if self._measures and rollouts and seconds > 0:
+        if self._measures and rollouts:
             self._generated.append(seconds / rollouts)
 
     def inserted(self, rewards: npt.ArrayLike, groups: npt.ArrayLike, prompts: Sequence[str | None] = ()) -> None:

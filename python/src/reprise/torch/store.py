@@ -129,7 +129,7 @@ class RolloutStore:
 
         Args:
             address: of the service; by default that in the environment's REPRISE_ADDRESS, or else rank 0 serves
-                ``data``, or without it in memory, until it ends.
+                ``data``, or without it in memory, until it ends: for ranks of one machine.
             table: its name.
             batch: rollouts that an update learns from, over all ranks. The capacity is two of them unless given, or
                 that of the method in batches.
@@ -260,7 +260,7 @@ class RolloutStore:
     def report(self, drawn: Drawn) -> None:
         """End an update: report the ratios that its losses measured, and take the next version."""
         rows = drawn._measured()  # waits for the device
-        self.meter.updated(self._clock() - self._mark, self.meter.batch // _ranks())
+        self.meter.updated(self._clock() - self._mark, len(drawn.batch))
         self.meter.generated(self._waited, self._new or len(drawn.batch))
         self._waited, self._new = 0.0, 0
         self.version += 1
@@ -353,7 +353,8 @@ class Drawn:
             logprobs: as of `reprise.torch.loss`.
             more: its other arguments, such as ``anchor``.
         """
-        out = loss(logprobs, self._store.objective, **{**self.inputs, **self._totals, **more})
+        totals = {} if self is self._whole and _ranks() == 1 else self._totals  # m2po wants to know what a shard is
+        out = loss(logprobs, self._store.objective, **{**self.inputs, **totals, **more})
         self._whole._sums.append(out.sums)
         self._whole._rows.append(out.rows)
         return out._replace(loss=out.loss * _ranks())  # gradients are averaged over ranks
