@@ -112,6 +112,7 @@ def test_parts_are_as_wide_as_their_longest_rollout_and_keep_its_sampling_mask(c
         kept = [[], *[[7, 8 + length]] * length]
         store.insert(tokens=[[1, *[7] * length]], prompt_lengths=1, logprobs=[[0.0, *[-0.5] * length]],
                      sampling_mask=[kept], reward=1.0)  # fmt: skip
+    assert store.meter.figures()["groups"] == 0, "of one rollout nobody says that it has no signal"
     drawn = store.draw()
     parts = list(drawn.split(2))
     assert [list(part.padded.tokens.shape) for part in parts] == [[2, 3], [2, 6]]
@@ -247,8 +248,11 @@ def test_what_the_figures_do_not_decide_is_said(
     assert not [record for record in caplog.records if "advice" in record.getMessage()]
 
 
+RANKS = ("-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node=2")
+
+
 def run(binary: pathlib.Path, example: str, *arguments: str, launcher: tuple[str, ...] = ()) -> tuple[str, str]:
-    """Run an example, and return what it printed and logged."""
+    """Run an example, or the program at a path, and return what it printed and logged."""
     paths = [str(ROOT / "python" / "src"), os.environ.get("PYTHONPATH", "")]
     ran = subprocess.run(
         [sys.executable, *launcher, str(ROOT / "python" / "examples" / example), *arguments],
@@ -265,13 +269,38 @@ def learned(printed: str) -> float:
     return float(found[2]) - float(found[1])
 
 
+WEIGHTS = '''
+import reprise, torch, torch.distributed as dist
+from reprise.torch import RolloutStore
+dist.init_process_group("gloo")
+with RolloutStore.open(batch=32, fresh=0.5, sampler="prioritized", priority_base="reward", importance_beta=1.0,
+                       group_size=4, capacity=256, advice=False) as store:
+    rewards = [1.0 + 9 * (row % 3 == 0) + 0.01 * row * (dist.get_rank() + 1) for row in range(32)]
+    store.insert([reprise.rollout("p", [1], [2], logprobs=[-1.0], version=0, reward=r) for r in rewards], group_size=4)
+    dist.barrier()
+    drawn = store.draw()
+    fresh, weights = torch.as_tensor(drawn.batch.column("fresh").astype(bool)), drawn.inputs["weights"]
+    largest = weights[~fresh].max()
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    ones = weights[fresh].tolist() == [1.0] * 8
+    print(f"largest {largest.item():.6f} fresh {ones}\\n", end="", flush=True)  # at once: the ranks share the output
+'''
+
+
+@pytest.mark.examples
+def test_weights_of_two_ranks_are_over_the_largest_of_both_and_1_where_fresh(
+    binary: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "weights.py").write_text(WEIGHTS)
+    assert run(binary, str(tmp_path / "weights.py"), launcher=RANKS)[0].count("largest 1.000000 fresh True") == 2
+
+
 @pytest.mark.examples
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_example_in_plain_pytorch_learns_to_add(binary: pathlib.Path, ranks: int) -> None:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", f"--nproc-per-node={ranks}"]
     printed, logged = run(
         binary, "torch_grpo.py", "--largest", "9", "--warm-up", "50", "--updates", "60", "--learning-rate", "1e-3",
-        launcher=tuple(launcher if ranks > 1 else ()),
+        launcher=RANKS if ranks > 1 else (),
     )  # fmt: skip
     assert learned(printed) > 0.1 and "staleness" in printed
     assert logged.count("advice after 20 batches of 256 rollouts: ") == 1, "of rank 0 alone"

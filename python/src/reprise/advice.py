@@ -80,13 +80,14 @@ class Meter:
         """Note rewards [B] with the group of each, and its prompt."""
         if not self._measures:
             return
-        values, of = np.asarray(rewards, np.float64), np.unique(np.asarray(groups), return_inverse=True)[1].reshape(-1)
-        count = int(of.max(initial=-1)) + 1
+        values = np.asarray(rewards, np.float64)
+        _, of, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+        of, count = of.reshape(-1), len(sizes)
         least, most = np.full(count, math.inf), np.full(count, -math.inf)
         np.minimum.at(least, of, values)
         np.maximum.at(most, of, values)
-        self._groups += count
-        self._flat += int((least == most).sum())
+        self._groups += int((sizes > 1).sum())
+        self._flat += int(((least == most) & (sizes > 1)).sum())
         for value, times in zip(*np.unique(values, return_counts=True)):
             if value in self._rewards or len(self._rewards) < 3:
                 self._rewards[float(value)] = self._rewards.get(float(value), 0) + int(times)

@@ -310,7 +310,11 @@ class Drawn:
             dist.all_reduce(totals)
             scale = torch.tensor(self.batch.info.log_weight_scale, dtype=torch.float64, device=mask.device)
             dist.all_reduce(largest := scale.clone(), dist.ReduceOp.MAX)
-            self.inputs["weights"] = self.inputs["weights"] * (scale - largest).exp().float()
+            by = (scale - largest).exp().float()
+            if self.batch.has("fresh"):  # which have weight 1
+                fresh = torch.as_tensor(self.batch.column("fresh").astype(bool), device=mask.device)
+                by = torch.where(fresh, 1.0, by)
+            self.inputs["weights"] = self.inputs["weights"] * by
         return {"num_rollouts": totals[0], "num_tokens": totals[1]}
 
     def split(self, rows: int) -> Iterator[Drawn]:
