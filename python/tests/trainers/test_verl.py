@@ -217,7 +217,7 @@ def test_after_20_steps_a_line_says_what_would_pay_here(
             clear(sample(made, step)[0])
     said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("advice ")]
     assert len(said) == 1 and said[0].startswith(f"advice after 20 batches of {2 * N} rollouts: ")
-    assert "cannot tell whether reuse pays" in said[0] and "50% of 40 groups without a signal" in said[0]
+    assert "Measured: generating a rollout takes " in said[0] and "50% of 40 groups without a signal" in said[0]
     assert made.replay_buffer.meter.advice().figures["right"] == 0.75
     with pytest.raises(reprise.Invalid, match="advice: 'no': want true or false"):
         trainer(advice="'no'")
