@@ -35,7 +35,7 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build binaries wheels wheels-all release demo docs first-hour picture test test-go test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service bench-browse clean
+.PHONY: help advice build binaries wheels wheels-all release demo docs first-hour picture test test-go test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-loops test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service bench-browse clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,12 +159,21 @@ test-trainers: build ## run reprise.trl in four versions of TRL; installs 1.7 GB
 		for version in $(TRLS); do \
 			tests="$(ONE_PROCESS)"; test $$version != newest || tests="$(NEWEST)"; echo "TRL $$version"; \
 			PYTHONPATH=$(TRAINERS)/trl-$$version $(TRAINERS)/bin/python -m pytest -q -W ignore -k "$$tests" \
-				tests/trainers/test_trl.py || exit 1; \
+				-m "not examples" tests/trainers/test_trl.py $$(test $$version != newest || echo tests/test_store.py) || exit 1; \
 		done; \
 	else echo "SKIPPED: the tests of the trainers need Python 3.11, and TRL and PyTorch from PyPI"; fi
 
 test-trainers-quick: ## run what takes one process in the newest TRL, as CI does
 	@$(MAKE) --no-print-directory test-trainers TRLS=newest NEWEST="$(ONE_PROCESS)"
+
+LIGHTNING := lightning==2.6.6 pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0
+
+test-loops: build ## run RolloutStore and its examples in PyTorch, accelerate and Lightning; installs what test-trainers does, and 12 MB; skipped as those are
+	@if $(MAKE) --no-print-directory venv-trainers && { test -d $(TRAINERS)/lightning || $(TRAINERS)/bin/pip $(INSTALL) \
+		--no-deps --target $(TRAINERS)/lightning $(LIGHTNING); }; then \
+		unset PYTHONDONTWRITEBYTECODE; cd python && PYTHONPYCACHEPREFIX=$(TRAINERS)/cache OMP_NUM_THREADS=1 \
+		PYTHONPATH=$(TRAINERS)/lightning $(TRAINERS)/bin/python -m pytest -q -rs -W ignore tests/test_store.py; \
+	else echo "SKIPPED: the tests of loops need Python 3.11, and PyTorch, accelerate and Lightning from PyPI"; fi
 
 venv-trainers: requirements = python/requirements-trainers.txt python/requirements-test.txt
 venv-trainers:

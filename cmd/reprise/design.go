@@ -19,6 +19,7 @@ import (
 
 	"github.com/reprise-rl/reprise/configs"
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/internal/settings"
 	"github.com/reprise-rl/reprise/internal/words"
 	"github.com/reprise-rl/reprise/lab/design"
 	"github.com/reprise-rl/reprise/lab/pipeline"
@@ -50,6 +51,7 @@ type designCommand struct {
 	Bound boundFlags    `embed:"" prefix:"bound-" group:"The bound of theorem 3.4"`
 	Sim   scheduleFlags `embed:"" group:"A schedule without a model"`
 	Fleet fleetFlags    `embed:"" group:"Services for a fleet"`
+	Loop  file          `help:"Instead say whether reuse, a table or another batch would pay in a training loop, from what reprise.trl, reprise.verl or a RolloutStore measured there: its advice().figures as a JSON file. Takes --json besides."`
 
 	JSON bool `name:"json" help:"Print everything as JSON, and nothing else."`
 	HTML file `name:"html" help:"Write a page with figures as well."`
@@ -98,6 +100,9 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context, on *screen)
 	if c.Fleet.On {
 		return flagErrors(c.printTopology())
 	}
+	if c.Loop != "" {
+		return flagErrors(c.adviseLoop(call))
+	}
 	r, trial, err := c.recommend(ctx, call, on)
 	if err != nil {
 		return flagErrors(err)
@@ -134,6 +139,31 @@ func (c *designCommand) Run(ctx context.Context, call *kong.Context, on *screen)
 		fmt.Printf("\npage: %s\n", c.HTML)
 	}
 	return unreliable
+}
+
+// adviseLoop prints what would pay in a training loop.
+func (c *designCommand) adviseLoop(call *kong.Context) error {
+	other := func(f *kong.Flag) bool { return f.Name != "loop" && f.Name != "json" }
+	if err := refuseFlags(call, other, "this without --loop"); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(string(c.Loop))
+	if err != nil {
+		return fmt.Errorf("--loop: %w", err)
+	}
+	var loop design.Loop
+	if err := (settings.Reader{}).JSON(text, &loop); err != nil {
+		return fmt.Errorf("--loop: %w", err)
+	}
+	advice, err := loop.Advise()
+	if err != nil {
+		return fmt.Errorf("--loop: %w", err)
+	}
+	if c.JSON {
+		return printJSON(advice)
+	}
+	fmt.Print(words.Wrap("", advice.Line))
+	return nil
 }
 
 func (c *designCommand) writePage(d report.Designed) error {

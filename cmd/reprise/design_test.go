@@ -76,6 +76,31 @@ func TestDesignRefusesEveryWrongFlagAtOnce(t *testing.T) {
 		"--workers: 7168: want --trainers or --gpus with it: the configuration is for 8 GPUs")
 }
 
+func TestDesignAdvisesATrainingLoopByItsFigures(t *testing.T) {
+	t.Parallel()
+	figures := `{"batches": 20, "batch": 64, "group": 8, "generate_seconds": 5, "update_seconds": 1, "groups": 160,
+		"flat_groups": 40, "right": null, "asked": null, "ess": [], "gradients": {"part": 16, "whole": 64, "squares":
+		[[1.2, 1.05], [1.22, 1.06], [1.19, 1.05]]}}`
+	got := call(t, figures, "design", "--loop=/dev/stdin")
+	for _, want := range []string{"after 20 batches of 64 rollouts: reuse pays: ", "25% of 160 groups without a signal"} {
+		if text := strings.Join(strings.Fields(got.stdout), " "); got.code != 0 || !strings.Contains(text, want) {
+			t.Errorf("exit code %d, %s%s: want %q", got.code, got.stdout, got.stderr, want)
+		}
+	}
+	var advice design.LoopAdvice
+	got = call(t, figures, "design", "--loop=/dev/stdin", "--json")
+	if err := json.Unmarshal([]byte(got.stdout), &advice); err != nil {
+		t.Fatal(err)
+	}
+	if advice.Reuse.Answer != design.Pays || advice.Table.Answer != design.DoesNotPay || advice.Line == "" {
+		t.Errorf("%+v", advice)
+	}
+	fails(t, call(t, `{"btch": 64}`, "design", "--loop=/dev/stdin"), "--loop: btch: unknown key: want batch")
+	fails(t, call(t, `{"batches": 20, "batch": 64}`, "design", "--loop=/dev/stdin"), "--loop: group: 0: want 1 to")
+	fails(t, call(t, figures, "design", "--loop=/dev/stdin", "--gpus=8"), "--gpus: 8: want this without --loop")
+	fails(t, call(t, "", "design", "--loop=/nowhere/at/all"), "--loop: open /nowhere/at/all")
+}
+
 func TestDesignLeadsWithWhatIsNotReliable(t *testing.T) {
 	t.Parallel()
 	got := call(t, "", "design")

@@ -59,20 +59,22 @@ func (t Theory) point(u Use) Point {
 
 // age returns the horizon in versions of the run that the profile was measured in. A version there moved the policy
 // further if its batch was larger: the best step of a batch B is proportional to B/(B + S).
-func (t Theory) age(u Use, x float64) float64 {
+func (t Theory) age(batch int, x float64) float64 {
 	if t.Batch == 0 {
 		return x
 	}
-	return max(1, x*t.step(u.Batch)/t.step(t.Batch))
+	return max(1, x*t.step(batch)/t.step(t.Batch))
 }
 
 // noise returns the variance of an update in units of that of one fresh rollout, 1/B for fresh ones: that of a single
 // update, and per update in the sum of many, to which the noise of a rollout returns with each use (METHODS section 6).
-func (t Theory) noise(u Use) (single, summed float64) {
-	p, b := t.point(u), float64(u.Batch)
-	single = t.Profile.Mean(t.age(u, p.X)) / t.Profile.Mean(1) / b
+func (t Theory) noise(u Use) (single, summed float64) { return t.noiseAt(t.point(u), u.Batch) }
+
+func (t Theory) noiseAt(p Point, batch int) (single, summed float64) {
+	b := float64(batch)
+	single = t.Profile.Mean(t.age(batch, p.X)) / t.Profile.Mean(1) / b
 	again := p.Y / p.X // the probability with which an update draws a rollout that is held, B/N
-	return single, single + 2*again*returning(math.Pow(t.Coherence, t.step(u.Batch)), p.X)/b
+	return single, single + 2*again*returning(math.Pow(t.Coherence, t.step(batch)), p.X)/b
 }
 
 // step returns the best step of a batch over that of an update without noise.
@@ -101,8 +103,14 @@ func (t Theory) Cost(u Use) float64 {
 	if t.NoiseScale == 0 {
 		return math.NaN()
 	}
-	_, summed := t.noise(u)
-	return float64(u.Batch) * (1/t.point(u).Y + t.TrainCost) * (1 + t.NoiseScale*summed)
+	return t.costAt(t.point(u), u.Batch)
+}
+
+// costAt returns the cost of updates on batches drawn at a horizon and a replay ratio. Without noise the batch alone
+// counts.
+func (t Theory) costAt(p Point, batch int) float64 {
+	_, summed := t.noiseAt(p, batch)
+	return float64(batch) * (1/p.Y + t.TrainCost) * (1 + t.NoiseScale*summed)
 }
 
 // Rate returns the learning rate to take for a use over that of another. Without reuse the rate goes with the root of
@@ -452,7 +460,7 @@ func (r *Recommendation) unreliable() (reasons []string) {
 		"--from, or give --correlation")
 	add(r.Run == nil && b.Most > 1, "whether this costs less than using each rollout once depends on the coherence, "+
 		"which nobody measured (%.2f to %.2f of it): try both, or give --coherence", b.Least, b.Most)
-	horizon := r.Theory.age(b.Use, r.Theory.point(b.Use).X)
+	horizon := r.Theory.age(b.Batch, r.Theory.point(b.Use).X)
 	measured := LastStaleness(r.Noise) + 1
 	add(r.Origins.Noise == Assumed, "nobody measured how noise grows with staleness: measure a run with --from, or "+
 		"give --noise-exponent or --profile")

@@ -395,11 +395,11 @@ func TestARunIsLeftOnlyForWhatCostsLessWhateverIsNotKnown(t *testing.T) {
 func TestAVersionOfASmallerBatchIsYounger(t *testing.T) {
 	theory := Theory{TrainCost: 0.2, Profile: PowerLaw{Exponent: 0.2}, NoiseScale: 1e9, Coherence: 1, Batch: 1000}
 	u := Use{Buffer, 1000, 1, 5, 1, 10_000}
-	if got := theory.age(u, 10); got != 10 {
+	if got := theory.age(u.Batch, 10); got != 10 {
 		t.Errorf("at the batch of the measurement: %v", got)
 	}
 	u.Batch = 250
-	near(t, "a horizon of 10 versions at a quarter of the batch", theory.age(u, 10), 2.5, 1e-5)
+	near(t, "a horizon of 10 versions at a quarter of the batch", theory.age(u.Batch, 10), 2.5, 1e-5)
 }
 
 func TestTheSplitOfAQueueStallsLeast(t *testing.T) {

@@ -14,10 +14,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import reprise
-import reprise.torch
+from reprise.torch import Objective, RolloutStore
 
-GRPO = reprise.torch.Objective("grpo", normalisation="token")  # the mean over all tokens of a batch
+GRPO = Objective("grpo", normalisation="token")  # the mean over all tokens of a batch
 PLUS, EQUALS, VOCABULARY = 10, 11, 12
 PROMPT, ANSWER = 6, 3  # tokens: "07+15=", then "022"
 RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -80,34 +79,35 @@ def warm_up(model: nn.Module, steps: int, largest: int) -> None:
         optimizer.step()
 
 
-def train(table: reprise.Table, adder: Adder, o: argparse.Namespace) -> tuple[float, float]:
+def problems_of_a_rank(o: argparse.Namespace, rng: torch.Generator) -> list[Tensor]:
+    """Return prompts and answers for half of an update's rollouts, 8 of each prompt."""
+    return [each.repeat_interleave(8, 0) for each in problems(o.batch // RANKS // 16, o.largest, rng)]
+
+
+def train(store: RolloutStore, adder: Adder, o: argparse.Namespace) -> tuple[float, float]:
     """Return the held-out accuracy before and after."""
     held_out, rng = problems(1000, o.largest, torch.Generator().manual_seed(0)), torch.Generator().manual_seed(2 + RANK)
     first = accuracy(adder, *held_out)
     model = nn.parallel.DistributedDataParallel(adder) if RANKS > 1 else adder
     optimizer = torch.optim.AdamW(adder.parameters(), lr=o.learning_rate, weight_decay=0.0)
     for update in range(o.updates):
-        prompts, answers = (each.repeat_interleave(8, 0) for each in problems(o.batch // RANKS // 16, o.largest, rng))
+        prompts, answers = problems_of_a_rank(o, rng)
         tokens, logprobs = generate(adder, prompts, rng)
         reward = (tokens[:, PROMPT:] == answers).all(1).float()
-        table.insert(tokens=tokens, prompt_lengths=PROMPT, logprobs=logprobs, version=update, reward=reward)
+        store.insert(tokens=tokens, prompt_lengths=PROMPT, logprobs=logprobs, reward=reward)
 
-        batch = table.sample(o.batch // RANKS)
-        padded = batch.padded().torch()
-        count, inputs = padded.loss_mask.sum(), reprise.torch.inputs(padded)
-        if RANKS > 1:
-            dist.all_reduce(count)
-            scale = torch.tensor(batch.info.log_weight_scale, dtype=torch.float64)
-            dist.all_reduce(largest := scale.clone(), dist.ReduceOp.MAX)
-            inputs["weights"] = inputs["weights"] * (scale - largest).exp()  # over the largest weight of all ranks
-        out = reprise.torch.loss(logprobs_of(model, padded.tokens), GRPO, **inputs,
-                                 num_tokens=count, num_rollouts=o.batch)  # fmt: skip
+        drawn = store.draw()
         optimizer.zero_grad()
-        (out.loss * RANKS).backward()  # DDP averages gradients
+        if RANKS == 1:
+            for part in drawn.split(o.batch // 2):  # parts show the gradient's noise, which decides the advice
+                part.loss(logprobs_of(model, part.padded.tokens)).loss.backward()
+        else:
+            drawn.loss(logprobs_of(model, drawn.padded.tokens)).loss.backward()
         nn.utils.clip_grad_norm_(adder.parameters(), 1.0)
         optimizer.step()
-        table.report(batch.ids, batch.staleness, **out.rows, version=update + 1)
+        store.report(drawn)
         if RANK == 0 and (update + 1) % max(1, o.updates // 10) == 0:
+            batch = drawn.batch
             print(f"update {update + 1:4}  accuracy {accuracy(adder, *held_out):.3f}  reward {reward.mean():.3f}  "
                   f"staleness {batch.staleness.mean():.2f}  uses {batch.uses.mean():.2f}", flush=True)  # fmt: skip
     return first, accuracy(adder, *held_out)
@@ -125,20 +125,14 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
     torch.set_num_threads(1)
     adder = Adder()
     warm_up(adder, options.warm_up, options.largest)
-    address: list[str | None] = [None]
-    service = reprise.serve() if RANK == 0 else None  # a service of rank 0, for all
     if RANKS > 1:
         dist.init_process_group("gloo")
-        address = [service.address if service else None]
-        dist.broadcast_object_list(address)
-    client = service or reprise.connect(str(address[0]))
-    table = client.create("sums", capacity=2 * options.batch, sampler="prioritized", max_staleness=8, group_size=8,
-                          min_size=options.batch // 2)  # fmt: skip
-    first, last = train(table, adder, options)
+    with RolloutStore.open(table="sums", batch=options.batch, objective=GRPO, parameters=adder.parameters(),
+                           sampler="prioritized", max_staleness=8, group_size=8,
+                           min_size=options.batch // 2) as store:  # fmt: skip
+        first, last = train(store, adder, options)
     if RANKS > 1:
-        dist.barrier()  # the service ends with rank 0
         dist.destroy_process_group()
-    client.close()
     if RANK == 0:
         print(f"held-out accuracy: {first:.3f} before, {last:.3f} after {options.updates} updates")
     return first, last

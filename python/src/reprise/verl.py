@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from .adapters import layout, step
 from .address import connect_or_serve
+from .advice import Meter
 from .arrays import Array
 from .batch import Batch
 from .errors import Invalid
@@ -65,12 +67,15 @@ class RepriseReplayBuffer(ReplayBuffer):
     - ``table``: its name; by default ``verl-PROJECT-EXPERIMENT``.
     - ``replayed``: groups drawn for each new one, at least 0; 1 by default: half of each batch is new.
     - ``group_size``: by default ``actor_rollout_ref.rollout.n``.
+    - ``advice``: after 20 steps log whether several updates on a batch, a table or another batch would pay; by default
+      true. ``meter.advice()`` returns it.
     - keys of the table (`reprise.Definition`). By default it holds the rollouts of two steps, has ``max_staleness`` 8,
       sampler ``prioritized`` and ``importance_beta`` 0. Its unit is always ``group``, since verl computes advantages
       from the rows of a batch that share a uid.
 
     Attributes:
         table: the `reprise.Table`.
+        meter: measures the trainer's waits for rollouts and the time from one batch to the next call.
     """
 
     def __new__(cls, trainer_mode: str = "sync", *_: Any, **__: Any) -> RepriseReplayBuffer:
@@ -96,7 +101,9 @@ class RepriseReplayBuffer(ReplayBuffer):
         names = [_at(config, f"trainer.{part}_name") for part in ("project", "experiment")]
         name = options.pop("table", None) or "-".join(["verl", *(str(part) for part in names if part)])
         address, folder = options.pop("address", None), Path(_at(config, "trainer.default_local_dir") or ".", "replay")
-        prompts = _at(config, "data.train_batch_size")
+        prompts, advice = _at(config, "data.train_batch_size"), options.pop("advice", True)
+        if not isinstance(advice, bool):
+            raise Invalid(f"advice: {advice!r}: want true or false")
         definition = {
             "capacity": 2 * prompts * self.group_size if prompts else 4096,
             "sampler": "prioritized",
@@ -113,6 +120,9 @@ class RepriseReplayBuffer(ReplayBuffer):
         self.table: Table = connect_or_serve(address, folder).create(
             re.sub(r"[^A-Za-z0-9._-]", "-", name)[:128], unit="group", group_size=self.group_size, **definition
         )
+        update = (_at(config, "actor_rollout_ref.actor.ppo_mini_batch_size") or prompts or 1) * self.group_size
+        self.meter = Meter(update, self.group_size, self.table.stats, on=advice)
+        self._handed: tuple[float, int] | None = None  # when the trainer got the last batch, and its rows
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
         """Return verl's batch of new groups with groups of the table beside them.
@@ -127,9 +137,22 @@ class RepriseReplayBuffer(ReplayBuffer):
         Raises:
             Invalid: naming the field that rows lack or the table cannot carry, and the option that changes it.
         """
+        began = time.monotonic()
         meta, metrics = super().sample(global_steps, partition_id, batch_size)
         if partition_id == "val":
             return meta, metrics
+        if self._handed is not None:
+            self.meter.updated(began - self._handed[0], self._handed[1])
+        self.meter.generated(time.monotonic() - began, len(meta.keys))
+        whole, metrics = self._extended(meta, metrics, global_steps, batch_size)
+        self._handed = time.monotonic(), len(whole.keys)
+        return whole, metrics
+
+    def _extended(
+        self, meta: KVBatchMeta, metrics: dict[str, Any], global_steps: int, batch_size: int
+    ) -> tuple[KVBatchMeta, dict[str, Any]]:
+        """Insert verl's batch, and return it with groups of the table beside it."""
+        partition_id = meta.partition_id
         data = tq.kv_batch_get(keys=meta.keys, partition_id=partition_id)
         columns = self._columns(meta, data)
         newest = max([global_steps - 1, *(tag["max_global_steps"] for tag in meta.tags)])
@@ -137,6 +160,8 @@ class RepriseReplayBuffer(ReplayBuffer):
         groups = min(batch_size * self.replayed, len(self.table) // self.group_size)
         batch = step.draw(self.table, groups, self.group_size)
         inserted = step.insert(self.table, columns) if columns else 0
+        if inserted:
+            self.meter.inserted(columns["reward"], columns["group"])
         metrics = {**metrics, **step.metrics(len(meta.keys), inserted, batch), **kept}
         if self._weighted:
             self._put_weights(meta, np.ones(len(meta.keys)))

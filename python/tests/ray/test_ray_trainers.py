@@ -26,6 +26,7 @@ sys.path[:0] = [str(PYTHON / "examples"), str(PYTHON / "tests" / "trainers")]
 import tiny  # noqa: E402
 import torch_grpo  # noqa: E402
 
+from reprise.torch import RolloutStore  # noqa: E402
 from reprise.trl import Replay  # noqa: E402
 
 PATIENCE = 600.0  # seconds, on a machine that is busy
@@ -91,7 +92,7 @@ def add(address: str, seed: int, tell: Callable[[int], None]) -> float:
 
         table.report = counted  # type: ignore[method-assign]
         options = argparse.Namespace(largest=9, updates=120, batch=256, learning_rate=1e-3)
-        return torch_grpo.train(table, adder, options)[1]
+        return torch_grpo.train(RolloutStore(table, torch_grpo.GRPO, batch=256), adder, options)[1]
 
 
 def test_the_torch_example_learns_as_much_with_a_part_killed_in_the_middle(nodes: Nodes) -> None:

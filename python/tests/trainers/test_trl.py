@@ -127,6 +127,29 @@ def test_by_default_half_of_each_batch_is_fresh_and_every_batch_is_reported(serv
     assert trainer.table.stats().ess_by_age, "the ratios were not reported"
 
 
+def test_after_20_batches_a_line_says_what_would_pay_here(
+    server: Server, binary: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("REPRISE", str(binary))
+    options = dict(per_device_train_batch_size=4, gradient_accumulation_steps=4, max_steps=21)
+    with caplog.at_level("WARNING", "reprise"):
+        trainer = train(Replay(server.address, name()), **options)
+        silent = train(Replay(server.address, name(), advice=False), **options)
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("advice ")]
+    assert len(said) == 1 and said[0].startswith("advice after 20 batches of 16 rollouts: ")
+    assert "Measured: generating a rollout takes " in said[0] and "noise scale" in said[0] and "ESS" in said[0]
+    advice = trainer.store.advice()
+    figures = advice.figures
+    assert (figures["batch"], figures["group"], figures["batches"]) == (16, trainer.num_generations, 20)
+    assert figures["groups"] == 10 * 16 / trainer.num_generations, "TRL generates for every second batch"
+    assert figures["gradients"]["part"] == 4 and len(figures["gradients"]["squares"]) == 20
+    parts, wholes = map(sum, zip(*figures["gradients"]["squares"]))
+    assert 1.1 < parts / wholes < 4, "noise of four rollouts to that of sixteen, beside the signal"
+    assert figures["asked"] == 10.5 * 16 / trainer.num_generations / len(trainer.train_dataset)
+    assert set(advice.verdicts) == {"reuse", "table", "batch"}
+    assert str(silent.store.advice()) == "cannot tell: advice is switched off"
+
+
 def test_two_lines_are_enough(binary: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REPRISE_ADDRESS", raising=False)
     monkeypatch.setenv("REPRISE", str(binary))

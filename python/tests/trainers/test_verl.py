@@ -206,6 +206,23 @@ def test_groups_of_earlier_steps_stand_beside_new_ones_as_they_were_generated(tr
         assert tag["seq_len"] == len(row["input_ids"]) == tag["prompt_len"] + tag["response_len"]
 
 
+def test_after_20_steps_a_line_says_what_would_pay_here(
+    trainer: Callable[..., Any], binary: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("REPRISE", str(binary))
+    made, engine = trainer(), Engine()
+    with caplog.at_level("WARNING", "reprise"):
+        for step in range(1, 22):
+            engine.generate(step, 2, rewards=[[1, 1, 1, 1], [0, 1, 0, 1]])
+            clear(sample(made, step)[0])
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("advice ")]
+    assert len(said) == 1 and said[0].startswith(f"advice after 20 batches of {2 * N} rollouts: ")
+    assert "Measured: generating a rollout takes " in said[0] and "50% of 40 groups without a signal" in said[0]
+    assert made.replay_buffer.meter.advice().figures["right"] == 0.75
+    with pytest.raises(reprise.Invalid, match="advice: 'no': want true or false"):
+        trainer(advice="'no'")
+
+
 def test_verl_computes_the_advantages_of_whole_groups_and_its_metrics(trainer: Callable[..., Any]) -> None:
     made, engine = trainer(), Engine()
     for step in (1, 2):

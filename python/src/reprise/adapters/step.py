@@ -1,17 +1,41 @@
-"""What `reprise.slime`, `reprise.verl` and `reprise.areal` do with a table in each step of a trainer."""
+"""What the adapters of trainers share: the options of a published method, and what `reprise.slime`, `reprise.verl` and
+`reprise.areal` do with a table in each step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from ..batch import Batch
 from ..errors import Invalid, Starved
+from ..methods import METHOD_BATCH, Method, method_of
 from ..table import Table
 from . import layout
 
 _UNREPORTED = ("td_error", "gradient_norm")
 """Priority bases that a trainer must report."""
+
+
+NO_METHOD = Method("", "", {}, {})
+
+
+def method(name: str | None) -> Method:
+    """Return a published method, without a name one of no keys."""
+    return NO_METHOD if name is None else method_of(name)
+
+
+def capacity(name: str | None, batch: int) -> int:
+    """Return the capacity of a table for batches of so many rollouts: two of them unless the method says otherwise."""
+    batches: float = method(name).keys.get("capacity", 2 * METHOD_BATCH) / METHOD_BATCH
+    return math.ceil(batches * batch)
+
+
+def fresh_share(name: str | None, default: float) -> float:
+    """Return the share of a batch that a method wants fresh."""
+    trainer = method(name).trainer
+    mixed = 1 / (1 + trainer["replay.mix"]) if "replay.mix" in trainer else default
+    return float(trainer.get("replay.fresh_share", mixed))
 
 
 def check(definition: Mapping[str, object], trainer: str) -> None:

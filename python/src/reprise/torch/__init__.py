@@ -28,7 +28,9 @@ from .batches import inputs, restrict
 from .correction import Corrected, correct, second_moment
 from .metrics import combine
 from .objective import Objective, Output, loss
+from .store import Drawn, RolloutStore
 
 __all__ = [
-    "Corrected", "Objective", "Output", "combine", "correct", "inputs", "loss", "regroup", "restrict", "second_moment",
+    "Corrected", "Drawn", "Objective", "Output", "RolloutStore", "combine", "correct", "inputs", "loss", "regroup",
+    "restrict", "second_moment",
 ]  # fmt: skip

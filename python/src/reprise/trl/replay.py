@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..adapters import step
 from ..address import connect_or_serve
 from ..definition import Keys, Sampler
 from ..errors import Invalid
-from ..methods import METHOD_BATCH, Method, method_of
+from ..methods import Method
 from ..table import Table
 from .layout import CORRECTIONS
 
@@ -38,6 +38,8 @@ class Replay:
         token: of the service, if it asks for one.
         timeout: of a call in seconds, including a service outage.
         options: more keys of `reprise.Client.create`, such as ``{"age_decay": 20}``.
+        advice: measure the run, and after 20 batches log one line: whether several updates on a batch, a table or
+            another batch would pay. ``trainer.store.advice()`` returns it.
     """
 
     address: str | None = None
@@ -51,14 +53,15 @@ class Replay:
     timeout: float = 60.0
     options: Keys = field(default_factory=lambda: Keys())
     method: str | None = None
+    advice: bool = True
 
     def __post_init__(self) -> None:
-        keys, trainer = self._method.keys, self._method.trainer
+        keys = self._method.keys
         if "prompts" in keys:
             raise Invalid(f"method: {self.method!r} chooses prompts, which is TRL's to do: want another")
         if any(source.get("pool") == "fresh" for source in keys.get("sources", ())):
             raise Invalid(f"method: {self.method!r} has the table take what is fresh, which `fresh` does here: want another")
-        share = trainer.get("replay.fresh_share", 1 / (1 + trainer["replay.mix"]) if "replay.mix" in trainer else 0.5)
+        share = step.fresh_share(self.method, 0.5)
         for name, default in (("fresh", share), ("sampler", keys.get("sampler", "prioritized"))):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
@@ -73,7 +76,7 @@ class Replay:
 
     @property
     def _method(self) -> Method:
-        return method_of(self.method) if self.method is not None else Method("", "", {}, {})
+        return step.method(self.method)
 
     def iterations(self, given: int) -> int:
         """Return the number of batches that one generated batch serves, of TRL's ``num_iterations``."""
@@ -106,8 +109,7 @@ class Replay:
             group: rollouts of a prompt that are generated together; None: `options` has it where draws are groups.
         """
         published = self._method.keys
-        batches = published.get("capacity", 2 * METHOD_BATCH) / METHOD_BATCH
-        capacity = math.ceil(batches * batch) if self.capacity is None else self.capacity
+        capacity = step.capacity(self.method, batch) if self.capacity is None else self.capacity
         if capacity < batch:
             raise Invalid(f"capacity: {capacity}: want at least the {batch} rollouts of a batch")
         own = {**self.options.get("columns", {}), **(CORRECTIONS if corrections else {})}

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from importlib import metadata
@@ -21,7 +22,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import errors
+from ..advice import Meter
 from ..batch import Batch
+from ..stats import Stats
+from ..torch.store import RolloutStore, square_of_gradient
 from . import layout
 from .replay import Replay
 
@@ -93,6 +97,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
     Attributes:
         replay: as given.
         table: the `reprise.Table`; None in all but the main process.
+        store: the `reprise.torch.RolloutStore` of that table, whose ``advice()`` says what would pay here; None too.
     """
 
     def __init__(self, *args: Any, replay: Replay | None = None, **kwargs: Any) -> None:
@@ -105,14 +110,18 @@ class ReplayGRPOTrainer(GRPOTrainer):
         self._corrected = bool(self.use_vllm and getattr(self, "vllm_importance_sampling_correction", True))
         self._rows = self.args.per_device_train_batch_size * self.args.steps_per_generation  # of this process
         self._omits = False  # TRL compares a new batch with the log-probs of the update's own forward pass
-        self._unseen = 0  # rollouts that were inserted and not yet drawn as fresh
-        self._version = -1  # of the last batch; none yet
         self._batch: Batch | None = None  # the last one drawn, of all processes
         self._tap: list[torch.Tensor] | None = None  # log-probs of the forward passes of a loss
         self._seen: list[torch.Tensor] = []  # [b, 4] of each micro-batch: row, tokens, ratios, their squares
         batch = self._rows * self.accelerator.num_processes
         where, group = self.args.output_dir, self.num_generations
         self.table = self._on_main(lambda: self.replay.open(where, batch, self._corrected, group), share=False)
+        update = batch // self.args.steps_per_generation * self.args.gradient_accumulation_steps
+        self.store = self._on_main(lambda: RolloutStore(self.table, batch=update, version=None,
+                                                        advice=self.replay.advice), share=False)  # fmt: skip
+        self._meter = self.store.meter if self.store is not None else Meter(update, group, Stats, on=False)
+        self._handed: float | None = None  # when TRL got the last batch
+        self._part = 0.0  # squared norm of the gradient of an update's first micro-batch
 
     # Generation goes into the table, batches come out of it.
 
@@ -130,9 +139,21 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
+        began = time.monotonic()
+        if self._handed is not None:
+            self._meter.updated(began - self._handed, self._rows * self.accelerator.num_processes)
+        batch = self._next_batch(inputs)
+        self._handed = time.monotonic()
+        return batch
+
+    def _next_batch(self, inputs: Any) -> Any:
+        """Generate if it is time, and return this process's part of a batch of the table."""
         outputs = columns = None
         if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            began = time.monotonic()
             outputs = super()._generate_and_score_completions(inputs)
+            self._meter.generated(time.monotonic() - began, self._rows * self.accelerator.num_processes)
+            self._meter.asked = self._asked()
             self._omits = outputs.get("old_per_token_logps") is None
             columns = self._columns(outputs)
         batch = self._on_main(lambda: self._exchange(columns))
@@ -162,6 +183,16 @@ class ReplayGRPOTrainer(GRPOTrainer):
         parts = gather_object([columns])
         return layout.merge(parts) if self.accelerator.is_main_process else None
 
+    def _asked(self) -> float | None:
+        """Return how often this run generates for each prompt, None if the data set does not say how long it is."""
+        try:
+            prompts = len(self.train_dataset)
+        except TypeError:
+            return None
+        steps = self.state.max_steps * self.args.gradient_accumulation_steps
+        batches = steps / (self.args.steps_per_generation * self.num_iterations)
+        return float(batches * self._rows * self.accelerator.num_processes / self.num_generations / prompts)
+
     def _truncated(self, outputs: dict[str, Any]) -> torch.Tensor:
         """Return which completions [B] do not end with an end-of-sequence token."""
         ids, mask = outputs["completion_ids"], outputs["completion_mask"]
@@ -176,33 +207,20 @@ class ReplayGRPOTrainer(GRPOTrainer):
 
     def _exchange(self, columns: dict[str, Any] | None) -> Batch | None:
         """Insert, and return a batch for all processes: fewer rollouts if the table has fewer, None if it has none."""
-        step, want = self.state.global_step, self._rows * self.accelerator.num_processes
-        begins = not 0 <= self._version <= step
-        if begins and self.table.info().version > step:  # of an earlier run, or of after the checkpoint
-            self.table.rewind(step)
-        info, count, self._version = self.table.advance(step), 0, step
+        want = self._rows * self.accelerator.num_processes
+        present = self.store.follow(self.state.global_step)
         if columns is not None:
             count = len(columns["lengths"])
             if count:
-                self.table.insert(columns)
+                self.store.insert(columns)
             self._metrics["train"]["replay/dropped"].append(float(want - count))
-            info = self.table.info()
-        self._unseen = min(self._unseen + count, info.present)
-        size = min(want, info.present)
+            present = self.store.present()
+        size = min(want, present)
         if not size:
             return None
-        fresh = min(self.replay.fresh_rows(size, self.num_iterations, self.num_generations), self._unseen)
+        fresh = self.replay.fresh_rows(size, self.num_iterations, self.num_generations)
         wanted = [*COLUMNS, *(layout.CORRECTIONS if self._corrected else ())]
-        try:
-            batch = self.table.sample(size, fresh=fresh, columns=wanted, scope="global",
-                                      timeout=0 if fresh else None)  # fmt: skip
-        except errors.Starved:
-            if not fresh:
-                raise
-            fresh = self._unseen = 0  # some of them left the table undrawn
-            batch = self.table.sample(size, columns=wanted, scope="global")
-        self._unseen -= fresh
-        return batch
+        return self.store.draw_present(size, fresh, wanted, "global")
 
     def _tensors(self, batch: Batch) -> dict[str, Any]:
         """Return this process's part of a batch for `_compute_loss`. Pads a short batch with masked rows."""
@@ -261,9 +279,20 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Train on a micro-batch; after the last one of a batch report what was measured."""
         out = super().training_step(*args, **kwargs)
+        if self._meter.wants_gradients and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            self._measure_gradient()
         if self._seen and self._step % self.args.steps_per_generation == 0:
             self._report()
         return out
+
+    def _measure_gradient(self) -> None:
+        """Note the gradient of an update's first micro-batch, of this process alone, and that of all."""
+        count = self.args.gradient_accumulation_steps
+        if count > 1 and self._step % count == 1:
+            self._part = square_of_gradient(self.model.parameters()) * count**2
+        elif count > 1 and self._step % count == 0:
+            whole = square_of_gradient(self.model.parameters())
+            self._meter.gradient(self._part, whole, self.args.per_device_train_batch_size)
 
     def _report(self) -> None:
         measured = self.accelerator.gather(torch.cat(self._seen)).cpu().numpy()
@@ -281,10 +310,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
         measured = {"tokens": tokens, "ratio_sum": ratios, "ratio_squares": squares}
         if not batch.has("advantages"):
             measured["advantage"] = np.abs(batch.column("advantage")[row])
-        try:
-            self.table.report(batch.ids[row], batch.staleness[row], **measured)
-        except (errors.Unavailable, errors.Timeout) as error:  # it may have arrived, so it is not repeated
-            warnings.warn(f"table {self.table.name}: one report of ratios may be lost: {error}", stacklevel=2)
+        self.store.send(batch, row, **measured)
 
     # Checkpoints of the table with the trainer's.
 
@@ -313,7 +339,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
 
     def _restore_table(self, saved: Path) -> None:
         """Restore the table that belongs to a checkpoint. Without one, the first batch rewinds the table."""
-        self._unseen = 0
+        self.store.unseen = 0
         try:
             self.table.restore(json.loads(saved.read_text())["checkpoint"])
         except (FileNotFoundError, errors.NotFound) as error:
