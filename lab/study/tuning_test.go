@@ -18,7 +18,7 @@ func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 	_, found := archivedStudy(t, archiveOf(t, "raft"))
 	for name, config := range map[string]run.Config{"recipe": built, "queue": built.BaselineArm()} {
 		arm := found.Of(name + ", right answers alone")
-		config.Task["held_out"] = labHeldOut // of which a fifth chooses
+		config.Task["held_out"] = labHeldOut                                                  // of which a fifth chooses
 		config.Evaluate.Target, config.Budget = arm.Config.Evaluate.Target, arm.Config.Budget // of the demo alone
 		if rate := arm.Config.Learner.LearningRate; math.Abs(config.Learner.LearningRate/rate-1) < 1e-9 {
 			config.Learner.LearningRate = rate // of a tuning that rounds
