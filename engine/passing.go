@@ -128,10 +128,10 @@ type Passing struct {
 	// Replaced has the settings of the agent's that the gateway replaced, such as "temperature 0".
 	Replaced []string
 
-	server   *server
-	path     string
-	body     []byte
-	logprobs bool // the agent asked for them
+	server *server
+	path   string
+	body   []byte
+	hidden []string // fields of choices that the agent did not ask for
 
 	id      string // of the answer
 	prompt  []int32
@@ -192,18 +192,30 @@ func (g *Gateway) NewPassing(path string, text []byte, s Sampling) (*Passing, er
 	}
 	p.replace(fields, s)
 	p.Untrained = untrained(fields)
-	p.logprobs = given(fields["logprobs"]) && string(fields["logprobs"]) != "false"
-	if !p.logprobs {
+	p.ask(fields)
+	fields["model"], _ = json.Marshal(g.server.options.Model)
+	var err error
+	p.body, err = marshal(fields)
+	return p, err
+}
+
+// ask asks for what a rollout needs, and notes what of it the agent does not want.
+func (p *Passing) ask(fields map[string]json.RawMessage) {
+	wanted := func(name string) bool { return given(fields[name]) && string(fields[name]) != "false" }
+	if !wanted("return_token_ids") {
+		p.hidden = append(p.hidden, "prompt_token_ids", "token_ids")
+	}
+	if !wanted("return_weight_versions") {
+		p.hidden = append(p.hidden, "weight_versions")
+	}
+	if !wanted("logprobs") {
+		p.hidden = append(p.hidden, "logprobs")
 		fields["logprobs"] = json.RawMessage("1")
-		if path == ChatPath {
+		if p.path == ChatPath {
 			fields["logprobs"], fields["top_logprobs"] = json.RawMessage("true"), json.RawMessage("0")
 		}
 	}
 	fields["return_token_ids"], fields["return_weight_versions"] = json.RawMessage("true"), json.RawMessage("true")
-	fields["model"], _ = json.Marshal(g.server.options.Model)
-	var err error
-	p.body, err = json.Marshal(fields)
-	return p, err
 }
 
 // given reports whether a field is there and not null.
@@ -346,25 +358,29 @@ func (p *Passing) without(text []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	delete(answer, "prompt_token_ids")
+	if slices.Contains(p.hidden, "prompt_token_ids") {
+		delete(answer, "prompt_token_ids")
+	}
 	for _, c := range choices {
-		for _, name := range []string{"prompt_token_ids", "token_ids", "weight_versions"} {
+		for _, name := range p.hidden {
 			delete(c, name)
-		}
-		if !p.logprobs && c["logprobs"] != nil {
-			c["logprobs"] = json.RawMessage("null")
 		}
 	}
 	if choices != nil {
 		var err error
-		if answer["choices"], err = json.Marshal(choices); err != nil {
+		if answer["choices"], err = marshal(choices); err != nil {
 			return nil, err
 		}
 	}
+	return marshal(answer)
+}
+
+// marshal is json.Marshal without escapes that the server did not write.
+func marshal(v any) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(answer)
+	err := encoder.Encode(v)
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -139,7 +141,7 @@ func decodeArguments(calls any) error {
 			if f[i].Key != "arguments" || !ok {
 				continue
 			}
-			said, err := jinja.Decode([]byte(text))
+			said, err := jinja.Decode([]byte(cmp.Or(text, "{}")))
 			if err != nil {
 				return fmt.Errorf("arguments %.60q: %w: want JSON", text, err)
 			}
@@ -191,7 +193,7 @@ type message struct {
 	calls   []map[string]any
 }
 
-// read returns the message of a turn's text. Calls that are no JSON stay text.
+// read returns the message of a turn's text. Calls that are not a name with an object of arguments stay text.
 func (b *chatRequest) read(text string) (m message) {
 	for _, stop := range b.stop {
 		text, _, _ = strings.Cut(text, stop)
@@ -208,7 +210,7 @@ func (b *chatRequest) read(text string) (m message) {
 			Name      string
 			Arguments json.RawMessage
 		}
-		if json.Unmarshal([]byte(inside), &call) != nil || call.Name == "" {
+		if json.Unmarshal([]byte(inside), &call) != nil || call.Name == "" || !bytes.HasPrefix(call.Arguments, []byte("{")) {
 			return message{content: text}
 		}
 		m.calls = append(m.calls, map[string]any{"id": fmt.Sprint("call_", requests.Add(1)), "type": "function",
