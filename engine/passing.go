@@ -27,15 +27,16 @@ type Gateway struct {
 	Engine Engine // the same server
 }
 
-// OpenGateway returns the gateway to a server, whose dialect must be vllm: the chats of the others have no ids, log-probs
-// or versions while they stream. It does not connect: see [Gateway.Probe].
+// OpenGateway returns the gateway to a server, whose dialect must be vllm: the chats of the others have no ids,
+// log-probs or versions while they stream. It does not connect: see [Gateway.Probe].
 func OpenGateway(o Options) (*Gateway, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if o.Dialect != VLLM {
-		return nil, &option.Error{Key: "engine", Value: string(o.Dialect) + "+" + o.Address, Want: "vllm+http://HOST:PORT, " +
-			"of vLLM or reprise engine serve: streamed chats of other servers lack the ids or the versions of tokens"}
+		return nil, &option.Error{Key: "engine", Value: string(o.Dialect) + "+" + o.Address,
+			Want: "vllm+http://HOST:PORT, " +
+				"of vLLM or reprise engine serve: streamed chats of other servers lack the ids or the versions of tokens"}
 	}
 	v := &vllm{server: newServer(o)}
 	return &Gateway{v.server, v}, nil
@@ -155,8 +156,8 @@ type Recorded struct {
 }
 
 // NewPassing returns an agent's call with what has to be asked for to record it. Its tokens are drawn at the
-// temperature and top_p of s, and nothing else changes their distribution, whatever the agent asks for: a rollout has one
-// distribution. What cannot be replaced without changing the answer's meaning is left, and named in Untrained.
+// temperature and top_p of s, and nothing else changes their distribution, whatever the agent asks for: a rollout has
+// one distribution. What cannot be replaced without changing the answer's meaning is left, and named in Untrained.
 func (g *Gateway) NewPassing(path string, text []byte, s Sampling) (*Passing, error) {
 	fields := make(map[string]json.RawMessage)
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -186,7 +187,8 @@ func (g *Gateway) NewPassing(path string, text []byte, s Sampling) (*Passing, er
 		problems.Check(json.Unmarshal(several[0], &id) == nil, "prompt", "several", "one text, or one list of token ids")
 	}
 	problems.Check(path != ChatPath || given(fields["messages"]), "messages", "missing", "a list of messages")
-	problems.Check(path != CompletionsPath || given(fields["prompt"]), "prompt", "missing", "a text or a list of token ids")
+	problems.Check(path != CompletionsPath || given(fields["prompt"]), "prompt", "missing",
+		"a text or a list of token ids")
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
@@ -244,9 +246,10 @@ func sameNumber(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && x == y
 }
 
-// steering are fields by which tokens are drawn from a distribution that the log-probs may not be of: some engines apply
-// them before and others after these are taken, and the learner knows of none.
-var steering = []string{"allowed_token_ids", "bad_words", "guided_choice", "guided_grammar", "guided_json", "guided_regex",
+// steering are fields by which tokens are drawn from a distribution that the log-probs may not be of: some engines
+// apply them before and others after these are taken, and the learner knows of none.
+var steering = []string{"allowed_token_ids", "bad_words", "guided_choice", "guided_grammar", "guided_json",
+	"guided_regex",
 	"logit_bias", "logits_processors", "min_tokens", "structured_outputs", "structural_tag", "thinking_token_budget"}
 
 // untrained returns the first field that steers sampling.
@@ -295,7 +298,8 @@ type passedChoice struct {
 func (p *Passing) Read(text []byte) ([]byte, error) {
 	var answer passedAnswer
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return nil, fmt.Errorf("the answer is not what %s gives: %w: is another server there?", p.server.options.Dialect, err)
+		return nil, fmt.Errorf("the answer is not what %s gives: %w: is another server there?", p.server.options.Dialect,
+			err)
 	}
 	if p.id == "" {
 		p.id = answer.ID

@@ -25,13 +25,15 @@ func passing(t testing.TB, path, body string) *Passing {
 }
 
 func TestACallAsksForWhatARolloutNeeds(t *testing.T) {
-	p := passing(t, ChatPath, `{"model": "gpt", "messages": [{"role": "user", "content": "<a>"}], "temperature": 0, "top_p": 1.0,
+	p := passing(t, ChatPath,
+		`{"model": "gpt", "messages": [{"role": "user", "content": "<a>"}], "temperature": 0, "top_p": 1.0,
 		"frequency_penalty": 0.5, "tools": [], "unknown": {"b": 1, "a": 2}}`)
 	var sent map[string]any
 	if err := json.Unmarshal(p.body, &sent); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": "<a>"}}, "tools": []any{},
+	want := map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": "<a>"}},
+		"tools":   []any{},
 		"unknown": map[string]any{"b": 1.0, "a": 2.0}, "temperature": 0.7, "top_p": 1.0, "top_k": -1.0, "min_p": 0.0,
 		"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "include_reasoning": true,
 		"logprobs": true, "top_logprobs": 0.0, "return_token_ids": true, "return_weight_versions": true}
@@ -58,7 +60,8 @@ func TestACallAsksForWhatARolloutNeeds(t *testing.T) {
 func TestAnAnswerIsRecordedWholeOrInEvents(t *testing.T) {
 	const meta = `"token_ids": [%s], "logprobs": {"content": [%s]}`
 	whole := fmt.Sprintf(`{"id": "x", "prompt_token_ids": [1, 2], "choices": [{"index": 0, "message": {"content": "<b>"},
-		"finish_reason": "tool_calls", "weight_versions": [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1,
+		"finish_reason": "tool_calls", "weight_versions": [{"version": "3", "start": 0, "end": 1}, {"version": "4",
+			"start": 1,
 		"end": 3}], `+meta+`}]}`, "7, 8, 9", `{"logprob": -1}, {"logprob": -2}, {"logprob": 0}`)
 	events := []string{
 		`{"id": "x", "prompt_token_ids": [1, 2], "choices": [{"index": 0, "delta": {"role": "assistant"}}]}`,
@@ -90,7 +93,8 @@ func TestAnAnswerIsRecordedWholeOrInEvents(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %+v", name, list, err, want)
 		}
 	}
-	p := passing(t, ChatPath, `{"messages": [{}], "logprobs": true, "return_token_ids": true, "return_weight_versions": true}`)
+	p := passing(t, ChatPath,
+		`{"messages": [{}], "logprobs": true, "return_token_ids": true, "return_weight_versions": true}`)
 	got, err := p.Read([]byte(whole))
 	var read, sent any
 	if err == nil {
@@ -105,8 +109,8 @@ func TestAnAnswerIsRecordedWholeOrInEvents(t *testing.T) {
 }
 
 func FuzzAnswersThatPass(f *testing.F) {
-	f.Add([]byte(`{"id": "x", "prompt_token_ids": [1], "choices": [{"index": 0, "token_ids": [1], "finish_reason": "stop",` +
-		`"logprobs": {"content": [{"logprob": -1}]}, "weight_versions": [{"version": "0", "start": 0, "end": 1}]}]}`))
+	f.Add([]byte(`{"id": "x", "prompt_token_ids": [1], "choices": [{"index": 0, "token_ids": [1], ` +
+		`"finish_reason": "stop", "logprobs": {"content": [{"logprob": -1}]}, "weight_versions": [{"version": "0", "start": 0, "end": 1}]}]}`))
 	f.Add([]byte(`{"choices": [{"index": 1, "prompt_token_ids": [-1], "logprobs": {"token_logprobs": [null]}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p := passing(t, ChatPath, `{"messages": [{}]}`)

@@ -75,7 +75,8 @@ func (c *captureCommand) Run(ctx context.Context) error {
 		if c.TLSCertificate != "" {
 			scheme = "https"
 		}
-		fmt.Printf("capture of %s: base URL %s://%s/v1, rollouts to %s in groups of %d\nCtrl-C stops it\n", c.Engine, scheme,
+		fmt.Printf("capture of %s: base URL %s://%s/v1, rollouts to %s in groups of %d\nCtrl-C stops it\n", c.Engine,
+			scheme,
 			l.Addr(), c.Table, c.Group)
 		go func() {
 			failed <- recorder.Run(ctx)

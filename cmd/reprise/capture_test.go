@@ -195,7 +195,8 @@ func TestAgentsOfTheOpenAIPackageAreTrainedOn(t *testing.T) {
 	root := filepath.Join("..", "..")
 	service := startServe(t, "--data", filepath.Join(dir, "service"))
 	table, weights := service.at.GRPC+"/agents", filepath.Join(dir, "weights")
-	trainer, _ := background(t, "train", "-c", filepath.Join(root, "configs", "calculator.yaml"), "--set", "budget.updates=3",
+	trainer, _ := background(t, "train", "-c", filepath.Join(root, "configs", "calculator.yaml"), "--set",
+		"budget.updates=3",
 		"--set", "warmup.until=0.3", "--buffer", table, "--publish", weights, "--out", filepath.Join(dir, "run"))
 	first := filepath.Join(weights, "v0")
 	for _, err := os.Stat(first); err != nil; _, err = os.Stat(first) { // the warm-up takes minutes on busy machines
@@ -211,7 +212,8 @@ func TestAgentsOfTheOpenAIPackageAreTrainedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(line)
-	_, where := startCapture(t, "--engine", "vllm+"+at, "--table", table, "--listen", "127.0.0.1:0", "--group", "8", "--latest",
+	_, where := startCapture(t, "--engine", "vllm+"+at, "--table", table, "--listen", "127.0.0.1:0", "--group", "8",
+		"--latest",
 		"--weights", weights)
 	for i, more := range [][]string{{"--problems", "30"}, {"--problems", "2", "--stream"}} {
 		agent := exec.Command(python, append([]string{filepath.Join(root, "examples", "agent", "agent.py"), "--capture",

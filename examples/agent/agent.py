@@ -23,7 +23,11 @@ TOOLS = [
         "function": {
             "name": "calculator",
             "description": "Adds two numbers.",
-            "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"expression": {"type": "string"}},
+                "required": ["expression"],
+            },
         },
     }
 ]
@@ -40,12 +44,13 @@ def calculate(arguments: str) -> str:
 def solve(client: openai.OpenAI, question: str, stream: bool) -> str | None:
     """The agent: it asks the model until that answers without calling a tool."""
     messages: list = [{"role": "user", "content": question}]
+    chats = client.chat.completions
     for _ in range(3):
         if stream:
-            with client.chat.completions.stream(model="calculator", messages=messages, tools=TOOLS) as events:
+            with chats.stream(model="calculator", messages=messages, tools=TOOLS) as events:
                 message = events.get_final_completion().choices[0].message
         else:
-            message = client.chat.completions.create(model="calculator", messages=messages, tools=TOOLS).choices[0].message
+            message = chats.create(model="calculator", messages=messages, tools=TOOLS).choices[0].message
         if not message.tool_calls:
             return message.content
         messages.append(message)
@@ -83,8 +88,10 @@ def main() -> None:
 
     with ThreadPoolExecutor(2 * o.group) as threads:
         for problem in range(0, o.problems, 2):  # two at a time
-            asked = [(p, n, a, b) for p in (problem, problem + 1)[: o.problems - problem]
-                     for a, b in [(rng.randint(0, o.largest), rng.randint(0, o.largest))] for n in range(o.group)]  # fmt: skip
+            asked = []
+            for p in (problem, problem + 1)[: o.problems - problem]:
+                a, b = rng.randint(0, o.largest), rng.randint(0, o.largest)
+                asked += [(p, n, a, b) for n in range(o.group)]
             rewards += threads.map(lambda each: attempt(*each), asked)
             if (problem + 2) % 20 == 0:
                 latest = rewards[-20 * o.group :]

@@ -27,7 +27,8 @@ func refuse(status int, format string, args ...any) error {
 // full is the refusal of what does not fit into memory.
 func (c *Capture) full() error {
 	c.count(func(s *Stats) { s.Refused++ })
-	return refuse(http.StatusServiceUnavailable, "capture holds %d sessions in %.3g MB and may not hold more: give sessions "+
+	return refuse(http.StatusServiceUnavailable, "capture holds %d sessions in %.3g MB and may not hold more: give "+
+		"sessions "+
 		"their rewards sooner, shorten --deadline, or raise --memory", c.Stats().Sessions, float64(c.options.Memory)/1e6)
 }
 
@@ -101,7 +102,8 @@ func (c *Capture) lookup(n named, prompt []int32) (*session, error) {
 	case s != nil:
 		return s, nil
 	case ended:
-		return nil, refuse(http.StatusConflict, "session %q has ended (%s): want another name for another session", n.session,
+		return nil, refuse(http.StatusConflict, "session %q has ended (%s): want another name for another session",
+			n.session,
 			o.State)
 	case !c.memory.take(sessionBytes):
 		return nil, errFull
@@ -195,7 +197,8 @@ func (c *Capture) session(name string) (*session, Outcome, error) {
 	if o, ok := c.ended[name]; ok {
 		return nil, o, nil
 	}
-	return nil, Outcome{}, refuse(http.StatusNotFound, "session %.60q: capture knows none of this name: want that of a call's "+
+	return nil, Outcome{}, refuse(http.StatusNotFound, "session %.60q: capture knows none of this name: want that of "+
+		"a call's "+
 		"X-Reprise-Session, or the id of its answer%s", name, c.forgets())
 }
 
@@ -293,13 +296,17 @@ func (c *Capture) mayReward(s *session, r rewardRequest) error {
 	}
 	switch {
 	case s.calls == 0:
-		return refuse(http.StatusConflict, "session %q has no call that was recorded yet: want its reward after its calls", s.id)
+		return refuse(http.StatusConflict, "session %q has no call that was recorded yet: want its reward after its calls",
+			s.id)
 	case trained == 0:
-		return refuse(http.StatusUnprocessableEntity, "session %q has no token to learn from in %d calls: all were made with "+
+		return refuse(http.StatusUnprocessableEntity, "session %q has no token to learn from in %d calls: all were made "+
+			"with "+
 			"settings that steer sampling, such as response_format or tool_choice: leave these out", s.id, s.calls)
 	case trained > 1 && c.groupSize > 0:
-		return refuse(http.StatusUnprocessableEntity, "session %q split into %d rollouts, because calls did not continue its "+
-			"tokens, and the table takes groups of %d: want --latest, which leaves out all but the latest, or a table without "+
+		return refuse(http.StatusUnprocessableEntity, "session %q split into %d rollouts, because calls did not "+
+			"continue its "+
+			"tokens, and the table takes groups of %d: want --latest, which leaves out all but the latest, or a table "+
+			"without "+
 			"group_size", s.id, trained, c.groupSize)
 	}
 	return nil
@@ -340,7 +347,7 @@ func (c *Capture) state(s *session) Outcome {
 	}
 	o.Reward = s.reward.Reward
 	key := groupKey{s.task(), s.group()}
-	o.State = Inserting
+	o.State, o.Why = Inserting, s.delay
 	for _, w := range c.waiting[key] {
 		if w == s {
 			o.State, o.Have, o.Want = Waiting, len(c.waiting[key]), c.options.Group

@@ -1,13 +1,13 @@
 // Package capture records what agents ask of an inference server as rollouts of a table.
 //
 // A [Capture] answers OpenAI's chat completions and completions by passing them on to an engine. The calls of one agent
-// about one problem are a session. What the engine sampled in a call becomes a turn, with its ids, log-probs and versions;
-// all else is context. A call whose prompt begins with exactly the tokens so far continues a rollout; any other begins
-// another rollout of the session, in which the tokens that it shares are context. So every token that was sampled is
-// learned from once, and no other is.
+// about one problem are a session. What the engine sampled in a call becomes a turn, with its ids, log-probs and
+// versions; all else is context. A call whose prompt begins with exactly the tokens so far continues a rollout; any
+// other begins another rollout of the session, in which the tokens that it shares are context. So every token that was
+// sampled is learned from once, and no other is.
 //
-// A session ends with its reward. Groups of sessions of one task enter the table together, once each, whatever is killed
-// meanwhile. Who may call is left to the program that serves the handler.
+// A session ends with its reward. Groups of sessions of one task enter the table together, once each, whatever is
+// killed meanwhile. Who may call is left to the program that serves the handler.
 package capture
 
 import (
@@ -37,7 +37,7 @@ import (
 type Options struct {
 	Group       int           // sessions of a task that enter the table together, 1 or more
 	Temperature float64       // of all sampling, > 0
-	Deadline    time.Duration // a session without a call or its reward for so long is lost, and so is a group without its rest
+	Deadline    time.Duration // after which a session without a call or its reward, or a group without its rest, is lost
 	Memory      int64         // bytes that sessions and calls under way may hold
 	Data        string        // folder in which sessions survive a kill; "": they do not
 	Latest      bool          // only the rollout of a session's latest call is inserted; the others are left out
@@ -52,8 +52,9 @@ type Options struct {
 func (o Options) Validate() error {
 	var p option.Problems
 	p.Check(o.Group >= 1, "group", o.Group, "1 or more")
-	p.Check(o.Temperature > 0 && o.Temperature <= 100, "temperature", o.Temperature, "more than 0, to 100: greedy tokens "+
-		"have no distribution to learn from")
+	p.Check(o.Temperature > 0 && o.Temperature <= 100, "temperature", o.Temperature,
+		"more than 0, to 100: greedy tokens "+
+			"have no distribution to learn from")
 	p.Check(o.Deadline > 0, "deadline", o.Deadline, "more than 0")
 	p.Check(o.Memory >= 1<<20, "memory", o.Memory, "1 MiB or more")
 	return p.Err()
@@ -468,6 +469,11 @@ func (c *Capture) insert(group []*session, task string) {
 		case err.Error() != warned: // ErrAhead: the engine had its weights before the table heard of them
 			warned = err.Error()
 			c.log.Warn("a group waits for the table", "task", task, "error", err)
+			c.mu.Lock()
+			for _, s := range group {
+				s.delay = words.Printable(err.Error())
+			}
+			c.mu.Unlock()
 		}
 		if sleep(c.working, c.options.Poll) != nil {
 			return

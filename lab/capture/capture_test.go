@@ -189,7 +189,8 @@ func (a *agent) chat(session string, more fields, messages ...fields) said {
 	if status != 200 {
 		a.t.Fatalf("%d: %s", status, text)
 	}
-	if strings.Contains(text, "token_ids") || strings.Contains(text, "weight_versions") || strings.Contains(text, `"logprob":`) {
+	if strings.Contains(text, "token_ids") || strings.Contains(text, "weight_versions") || strings.Contains(text,
+		`"logprob":`) {
 		a.t.Errorf("the agent gets what it did not ask for: %s", text)
 	}
 	s := said{session: header.Get(capture.SessionHeader)}
@@ -325,7 +326,8 @@ func TestARewrittenHistoryIsARolloutOfItsOwn(t *testing.T) {
 	}
 	list := held(t, table)
 	if trained(list) != one.tokens+two.tokens+three.tokens {
-		t.Errorf("%d tokens are learned from, %d + %d + %d were sampled", trained(list), one.tokens, two.tokens, three.tokens)
+		t.Errorf("%d tokens are learned from, %d + %d + %d were sampled", trained(list), one.tokens, two.tokens,
+			three.tokens)
 	}
 	for _, r := range list {
 		checkLogprobs(t, m, w, r)
@@ -359,7 +361,8 @@ func TestSessionsWithoutANameAreToldApartByTheirTokens(t *testing.T) {
 			t.Errorf("session %q went on as %q", first[i].session, next.session)
 		}
 	}
-	same := [2]said{a.chat("", fields{"seed": 9}, message("user", "3")), a.chat("", fields{"seed": 9}, message("user", "3"))}
+	same := [2]said{a.chat("", fields{"seed": 9}, message("user", "3")), a.chat("", fields{"seed": 9}, message("user",
+		"3"))}
 	next := a.chat("", nil, message("user", "3"), message("assistant", same[0].text), message("user", "5"))
 	if same[0].text != same[1].text || next.session == same[0].session || next.session == same[1].session {
 		t.Errorf("what two sessions said alike goes on in one of them: %+v, %+v", same, next)
@@ -439,8 +442,8 @@ func TestARewardIsGivenOnce(t *testing.T) {
 	}
 }
 
-// A capture that ends without a word has its sessions in its folder: those with calls go on, and a group that was or was
-// not inserted is in the table once.
+// A capture that ends without a word has its sessions in its folder: those with calls go on, and a group that was or
+// was not inserted is in the table once.
 func TestSessionsSurviveInTheFolder(t *testing.T) {
 	address, _, _ := serveEngine(t)
 	table := serveTable(t, nil)
@@ -466,7 +469,8 @@ func TestSessionsSurviveInTheFolder(t *testing.T) {
 	if list := held(t, table); len(list) != 2 || len(list[0].Turns)+len(list[1].Turns) != 3 {
 		t.Errorf("the table holds %+v", list)
 	}
-	if _, err := capture.New(o, nil, table, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "pid") {
+	if _, err := capture.New(o, nil, table, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(),
+		"pid") {
 		t.Errorf("a second capture of the folder: %v", err)
 	}
 }
@@ -526,7 +530,8 @@ func TestMemoryIsBoundedAndComesBack(t *testing.T) {
 	if s := a.capture.Stats(); s.Memory != 0 || s.Sessions != 0 {
 		t.Errorf("%+v", s)
 	}
-	if status, _, text := a.ask("POST", "/v1/completions", `{"prompt": "1", "x": "`+strings.Repeat("a", 2<<20)+`"}`); status != 503 {
+	if status, _, text := a.ask("POST", "/v1/completions", `{"prompt": "1", "x": "`+strings.Repeat("a",
+		2<<20)+`"}`); status != 503 {
 		t.Errorf("a body above the memory: %d: %.200s", status, text)
 	}
 }
@@ -545,15 +550,18 @@ func TestBadCallsAreRefusedByName(t *testing.T) {
 		text    string
 		headers []string
 	}{
-		"no JSON":        {"/v1/chat/completions", "{", 400, "the body", nil},
-		"no messages":    {"/v1/chat/completions", fields{}, 400, "messages", nil},
-		"other content":  {"/v1/chat/completions", good, 415, "application/json", []string{"Content-Type", "text/plain"}},
-		"echo":           {"/v1/completions", fields{"prompt": "1", "echo": true}, 400, "echo", nil},
-		"prompts":        {"/v1/completions", fields{"prompt": []string{"1", "2"}}, 400, "prompt", nil},
-		"n":              {"/v1/chat/completions", with("n", 0), 400, "n: 0", nil},
-		"the engine's":   {"/v1/chat/completions", with("response_format", fields{"type": "json_object"}), 400, "response_format", nil},
-		"a long name":    {"/v1/chat/completions", good, 400, "session", []string{capture.SessionHeader, strings.Repeat("a", 300)}},
-		"two names":      {"/sessions/a/v1/chat/completions", good, 400, "names session", []string{capture.SessionHeader, "b"}},
+		"no JSON":       {"/v1/chat/completions", "{", 400, "the body", nil},
+		"no messages":   {"/v1/chat/completions", fields{}, 400, "messages", nil},
+		"other content": {"/v1/chat/completions", good, 415, "application/json", []string{"Content-Type", "text/plain"}},
+		"echo":          {"/v1/completions", fields{"prompt": "1", "echo": true}, 400, "echo", nil},
+		"prompts":       {"/v1/completions", fields{"prompt": []string{"1", "2"}}, 400, "prompt", nil},
+		"n":             {"/v1/chat/completions", with("n", 0), 400, "n: 0", nil},
+		"the engine's": {"/v1/chat/completions", with("response_format", fields{"type": "json_object"}), 400,
+			"response_format", nil},
+		"a long name": {"/v1/chat/completions", good, 400, "session", []string{capture.SessionHeader,
+			strings.Repeat("a", 300)}},
+		"two names": {"/sessions/a/v1/chat/completions", good, 400, "names session", []string{capture.SessionHeader,
+			"b"}},
 		"another path":   {"/v1/embeddings", good, 404, "/v1/chat/completions", nil},
 		"no reward":      {"/sessions/a/reward", fields{}, 400, "reward: missing", nil},
 		"a large reward": {"/sessions/a/reward", fields{"reward": 1e10}, 400, "-1e9 to 1e9", nil},
@@ -610,23 +618,27 @@ func TestWhatAnEngineGivesWrongIsNotRecorded(t *testing.T) {
 			io.WriteString(w, `{"id": "x", "choices": [{"index": 0, "message": {"content": "4"}, "finish_reason": "stop"}]}`)
 		}, 502, "prompt_token_ids"},
 		"a wrong log-prob": {false, func(w http.ResponseWriter, _ *http.Request) {
-			io.WriteString(w, `{"id": "x", "prompt_token_ids": [1], "choices": [{"index": 0, "finish_reason": "stop", "token_ids": [1],
+			io.WriteString(w,
+				`{"id": "x", "prompt_token_ids": [1], "choices": [{"index": 0, "finish_reason": "stop", "token_ids": [1],
 				"logprobs": {"content": [{"logprob": 2}]}, "weight_versions": [{"version": "0", "start": 0, "end": 1}]}]}`)
 		}, 502, "log-prob 2"},
 		"an end in the middle": {true, func(w http.ResponseWriter, _ *http.Request) {
-			io.WriteString(w, event(`{"id": "x", "prompt_token_ids": [1], "choices": [{"index": 0, "delta": {"content": "4"}}]}`))
+			io.WriteString(w,
+				event(`{"id": "x", "prompt_token_ids": [1], "choices": [{"index": 0, "delta": {"content": "4"}}]}`))
 		}, 200, "before its finish_reason"},
 		"a redirection": {false, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 		}, 502, "redirects"},
-		"escape codes": {false, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "\x1b[31mred") }, 502, "not what vllm"},
+		"escape codes": {false, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "\x1b[31mred") }, 502,
+			"not what vllm"},
 		"its own error": {false, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(429)
 			io.WriteString(w, `{"error": {"message": "later"}}`)
 		}, 429, "later"},
 	} {
 		a, _ := start(t, usual(), fault(t, address, c.answer), serveTable(t, nil))
-		status, _, text := a.ask("POST", "/sessions/s/v1/chat/completions", fields{"messages": []fields{message("user", "1")},
+		status, _, text := a.ask("POST", "/sessions/s/v1/chat/completions", fields{"messages": []fields{message("user",
+			"1")},
 			"stream": c.stream})
 		if status != c.status || !strings.Contains(text, c.text) || strings.Contains(text, "\x1b") {
 			t.Errorf("%s: %d: %q, want %d and %q", name, status, text, c.status, c.text)

@@ -238,5 +238,8 @@ func readSession(path string) (s *session, err error) {
 
 // printable reports whether a name can stand in headers, paths and logs.
 func printable(name string) bool {
-	return len(name) <= maxName && strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) < 0
+	return len(name) <= maxName && strings.IndexFunc(name, func(r rune) bool {
+		return r < ' ' || r == 0x7f ||
+			r == 0xfffd
+	}) < 0
 }

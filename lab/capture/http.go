@@ -51,7 +51,8 @@ func (c *Capture) Handler() http.Handler {
 		in := json.NewDecoder(io.LimitReader(r.Body, maxReward))
 		in.DisallowUnknownFields()
 		if err := in.Decode(&body); err != nil {
-			return Outcome{}, refuse(http.StatusBadRequest, `the body: %v: want {"reward": 1}, with "task" and "group" at will`,
+			return Outcome{}, refuse(http.StatusBadRequest,
+				`the body: %v: want {"reward": 1}, with "task" and "group" at will`,
 				err)
 		}
 		return c.Reward(r.Context(), r.PathValue("session"), body)
@@ -69,7 +70,8 @@ func (c *Capture) Handler() http.Handler {
 	mux.Handle("GET /metrics", c.metrics())
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, refuse(http.StatusNotFound, "%s %.100q: want POST /v1/chat/completions or /v1/completions, GET /v1/models, "+
+		writeError(w, refuse(http.StatusNotFound, "%s %.100q: want POST /v1/chat/completions or /v1/completions, GET "+
+			"/v1/models, "+
 			"POST /sessions/NAME/reward, GET or DELETE /sessions/NAME, or GET /metrics", r.Method, r.URL.Path))
 	})
 	return mux

@@ -39,7 +39,8 @@ func (c *Capture) metrics() http.Handler {
 	counter("inserted_tokens", "Tokens of the policy in sessions inserted.", func(s Stats) int64 { return s.Tokens })
 	counter("left_out_rollouts", "Rollouts that were left out because of --latest.",
 		func(s Stats) int64 { return s.LeftOut })
-	counter("lost_sessions", "Sessions whose deadline passed before their reward, or before the rest of their group came.",
+	counter("lost_sessions", "Sessions whose deadline passed before their reward, or before the rest of their group "+
+		"came.",
 		func(s Stats) int64 { return s.Lost })
 	counter("discarded_sessions", "Sessions that the table refused, or that a client ended.",
 		func(s Stats) int64 { return s.Discarded })

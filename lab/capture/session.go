@@ -28,7 +28,8 @@ type session struct {
 	touched  time.Time
 	under    int // calls under way
 	reward   *reward
-	charge   int64 // bytes of the budget
+	delay    string // why the table has not taken it yet, for people
+	charge   int64  // bytes of the budget
 	done     chan struct{}
 }
 

@@ -34,8 +34,8 @@ func randomCall(rng *rand.Rand, seen [][]int32) []int32 {
 	return prompt
 }
 
-// Whatever agents ask, each token that was sampled is learned from in exactly one rollout, with the log-prob that it was
-// sampled with, and what precedes it there is the prompt of its call.
+// Whatever agents ask, each token that was sampled is learned from in exactly one rollout, with the log-prob that it
+// was sampled with, and what precedes it there is the prompt of its call.
 func TestEverySampledTokenIsLearnedFromOnceAfterItsOwnPrompt(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -146,7 +146,8 @@ func TestAFileThatEndsAnywhereIsASessionUpToACall(t *testing.T) {
 			t.Fatalf("%d bytes: %d calls in %d rollouts, want %d calls", n, got.calls, len(list), calls)
 		}
 		for i, r := range list {
-			if m := len(r.Tokens); !slices.Equal(r.Tokens, all[i].Tokens[:m]) || !slices.Equal(r.Logprobs, all[i].Logprobs[:m]) {
+			if m := len(r.Tokens); !slices.Equal(r.Tokens, all[i].Tokens[:m]) || !slices.Equal(r.Logprobs,
+				all[i].Logprobs[:m]) {
 				t.Fatalf("%d bytes: rollout %d is %v", n, i, r)
 			}
 		}
@@ -154,7 +155,8 @@ func TestAFileThatEndsAnywhereIsASessionUpToACall(t *testing.T) {
 }
 
 func FuzzAFileOfASession(f *testing.F) {
-	f.Add([]byte(`{"begin":{"id":"a","uid":"u"}}` + "\n" + `{"pieces":[{"branch":0,"parent":-1,"context":[1],"tokens":[2],` +
+	f.Add([]byte(`{"begin":{"id":"a","uid":"u"}}` + "\n" +
+		`{"pieces":[{"branch":0,"parent":-1,"context":[1],"tokens":[2],` +
 		`"logprobs":[-1],"versions":[0],"first":true}]}` + "\n" + `{"reward":{"reward":1,"order":3}}` + "\n"))
 	f.Add([]byte(`{"begin":{}}` + "\n" + `{"pieces":[{"branch":1,"parent":5,"shared":-1}]}` + "\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -89,8 +89,8 @@ func (d *Dialogue) Prompt(messages ...string) ([]int32, error) {
 	return d.tokenizer.EncodePart(rendered)
 }
 
-// Messages returns the ids of messages of any roles, up to where the policy's turn begins. Messages and the tools that the
-// policy may call are as a client of OpenAI's interface gives them, decoded by [jinja.Decode]; nil: no tools.
+// Messages returns the ids of messages of any roles, up to where the policy's turn begins. Messages and the tools that
+// the policy may call are as a client of OpenAI's interface gives them, decoded by [jinja.Decode]; nil: no tools.
 func (d *Dialogue) Messages(messages []any, tools any) ([]int32, error) {
 	if d.template == nil {
 		return nil, errors.New("the dialogue has no chat template")

@@ -210,7 +210,8 @@ func (b *chatRequest) read(text string) (m message) {
 			Name      string
 			Arguments json.RawMessage
 		}
-		if json.Unmarshal([]byte(inside), &call) != nil || call.Name == "" || !bytes.HasPrefix(call.Arguments, []byte("{")) {
+		if json.Unmarshal([]byte(inside), &call) != nil || call.Name == "" || !bytes.HasPrefix(call.Arguments,
+			[]byte("{")) {
 			return message{content: text}
 		}
 		m.calls = append(m.calls, map[string]any{"id": fmt.Sprint("call_", requests.Add(1)), "type": "function",
@@ -375,8 +376,8 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, b *chatReque
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// delta returns the choice of what a completion has more than was sent of it, nil if that is nothing, and whether it has
-// ended. q is nil once that was told.
+// delta returns the choice of what a completion has more than was sent of it, nil if that is nothing, and whether it
+// has ended. q is nil once that was told.
 func (s *Server) delta(b *chatRequest, q *sequence, i int, sent *streamed) (c map[string]any, done bool, err error) {
 	if q == nil {
 		return nil, false, nil

@@ -53,7 +53,8 @@ func TestAStreamNeverTakesBackWhatItSent(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	parts := []string{"<tool_call>", `{"name": "f", "arguments": {}}`, "</tool_call>", "<tool", " ", "\n", "x", "é", "EN", "END",
+	parts := []string{"<tool_call>", `{"name": "f", "arguments": {}}`, "</tool_call>", "<tool", " ", "\n", "x", "é",
+		"EN", "END",
 		"D", "<"}
 	for range tests.Rounds(100_000, 5000, 1000) {
 		b := chatRequest{tools: rng.IntN(2) == 0}
@@ -90,7 +91,8 @@ func TestMessagesAreDecodedForTemplates(t *testing.T) {
 		jinja.Dict{{Key: "role", Value: "assistant"}, {Key: "content", Value: nil}, {Key: "tool_calls", Value: []any{
 			jinja.Dict{{Key: "id", Value: "1"}, {Key: "function", Value: jinja.Dict{{Key: "name", Value: "f"},
 				{Key: "arguments", Value: jinja.Dict{{Key: "z", Value: 1}, {Key: "a", Value: 2.5}}}}}},
-			jinja.Dict{{Key: "function", Value: jinja.Dict{{Key: "name", Value: "g"}, {Key: "arguments", Value: jinja.Dict{}}}}},
+			jinja.Dict{{Key: "function", Value: jinja.Dict{{Key: "name", Value: "g"}, {Key: "arguments",
+				Value: jinja.Dict{}}}}},
 		}}},
 	}
 	if !reflect.DeepEqual(list, want) {

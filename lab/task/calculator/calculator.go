@@ -6,8 +6,8 @@
 // chat template puts "=" after what users and tools say, and its rollouts are those of this environment
 // (python/examples/capture_agent.py).
 //
-// A [Task] is a task.Environment whose episodes are task.Experts, and a task.Alphabet. The problems are those of addition
-// in package arithmetic.
+// A [Task] is a task.Environment whose episodes are task.Experts, and a task.Alphabet. The problems are those of
+// addition in package arithmetic.
 package calculator
 
 import (
@@ -50,7 +50,8 @@ func (s Settings) Validate() error {
 	s.Resolve()
 	var problems option.Problems
 	problems.Add(s.sums().Validate())
-	problems.Check(s.MaxTurns >= 2 && s.MaxTurns <= 100, "max_turns", s.MaxTurns, "0 (3), or 2 to 100: a call and an answer")
+	problems.Check(s.MaxTurns >= 2 && s.MaxTurns <= 100, "max_turns", s.MaxTurns,
+		"0 (3), or 2 to 100: a call and an answer")
 	return problems.Err()
 }
 

@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// Decode returns a JSON value as templates take it: objects keep the order of their keys, and of two equal keys the last
-// counts.
+// Decode returns a JSON value as templates take it: objects keep the order of their keys, and of two equal keys the
+// last counts.
 func Decode(text []byte) (any, error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.UseNumber()
