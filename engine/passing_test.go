@@ -110,7 +110,8 @@ func TestAnAnswerIsRecordedWholeOrInEvents(t *testing.T) {
 
 func FuzzAnswersThatPass(f *testing.F) {
 	f.Add([]byte(`{"id": "x", "prompt_token_ids": [1], "choices": [{"index": 0, "token_ids": [1], ` +
-		`"finish_reason": "stop", "logprobs": {"content": [{"logprob": -1}]}, "weight_versions": [{"version": "0", "start": 0, "end": 1}]}]}`))
+		`"finish_reason": "stop", "logprobs": {"content": [{"logprob": -1}]}, ` +
+		`"weight_versions": [{"version": "0", "start": 0, "end": 1}]}]}`))
 	f.Add([]byte(`{"choices": [{"index": 1, "prompt_token_ids": [-1], "logprobs": {"token_logprobs": [null]}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p := passing(t, ChatPath, `{"messages": [{}]}`)

@@ -13,12 +13,6 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// sampled is a token as the engine sampled it: each test token has a log-prob of its own.
-type sampled struct {
-	token   int32
-	logprob float32
-}
-
 // randomCall returns what an agent may ask next: to continue a completion, a rewritten history, or something new.
 func randomCall(rng *rand.Rand, seen [][]int32) []int32 {
 	prompt := []int32{0}
