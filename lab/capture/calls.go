@@ -170,10 +170,16 @@ func (c *Capture) record(s *session, p *engine.Passing, list []engine.Recorded, 
 	s.charge = size
 	c.stats.Calls++
 	if p.Untrained != "" {
-		c.stats.Untrained++
+		if c.stats.Untrained++; c.stats.Untrained == 1 {
+			c.log.Warn("nothing of an answer is learned from, here and in calls to come: a setting steers its sampling",
+				"session", s.id, "setting", p.Untrained)
+		}
 	}
 	if len(p.Replaced) > 0 {
-		c.stats.Replaced++
+		if c.stats.Replaced++; c.stats.Replaced == 1 {
+			c.log.Warn("settings of an agent are replaced, here and in calls to come", "session", s.id, "settings",
+				p.Replaced, "temperature", c.options.Temperature)
+		}
 	}
 	if before > 0 {
 		c.stats.Branches += int64(len(s.branches) - before)
@@ -261,7 +267,7 @@ func (c *Capture) reward(s *session, r rewardRequest) error {
 	c.mu.Lock()
 	err := c.mayReward(s, r)
 	c.rewards++
-	given := &reward{*r.Reward, r.Task, r.Group, c.rewards, time.Now()}
+	given := &reward{*r.Reward, r.Task, r.Group, c.rewards, c.options.Group, time.Now()}
 	again, gone := s.reward != nil, c.sessions[s.id] != s
 	c.mu.Unlock()
 	if err != nil || again || gone { // one that has gone meanwhile is found among those that have ended

@@ -178,6 +178,14 @@ func (c *Capture) recover() error {
 	if len(held) > 0 {
 		c.log.Info("sessions were taken up", "sessions", len(held), "folder", c.options.Data)
 	}
+	for _, s := range held { // or those of a group might enter twice, in different company
+		if s.reward != nil && s.reward.Of != c.options.Group {
+			return &option.Error{Key: "group", Value: c.options.Group, Want: fmt.Sprintf("%d, in which sessions of %s wait, "+
+				"or another --data", s.reward.Of, c.options.Data)}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, s := range held { // in the order of their rewards, so that groups are those of before
 		if s.reward != nil {
 			c.rewards = max(c.rewards, s.reward.Order)
@@ -458,6 +466,9 @@ func (c *Capture) insert(group []*session, task string) {
 			var ids []rollout.ID
 			for _, id := range answer.IDs {
 				ids = append(ids, rollout.ID(id))
+			}
+			if answer.TooOld > 0 {
+				c.log.Warn("rollouts were too old for the table", "rollouts", answer.TooOld, "note", answer.Note)
 			}
 			c.finish(group, rollouts, ids, leftOut, nil)
 			return

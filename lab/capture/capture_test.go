@@ -469,6 +469,18 @@ func TestSessionsSurviveInTheFolder(t *testing.T) {
 	if list := held(t, table); len(list) != 2 || len(list[0].Turns)+len(list[1].Turns) != 3 {
 		t.Errorf("the table holds %+v", list)
 	}
+	a.chat("y1", nil, ask)
+	if status, got := a.reward("y1", fields{"reward": 1, "task": "y"}); status != 202 {
+		t.Fatalf("%d: %+v", status, got)
+	}
+	stop()
+	other := o
+	other.Group = 3
+	if _, err := capture.New(other, nil, table, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "group: 3: want 2") {
+		t.Errorf("groups of another size: %v", err)
+	}
+	start(t, o, address, table)
 	if _, err := capture.New(o, nil, table, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(),
 		"pid") {
 		t.Errorf("a second capture of the folder: %v", err)

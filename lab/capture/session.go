@@ -49,6 +49,7 @@ type reward struct {
 	Task   string    `json:"task,omitempty"`
 	Group  string    `json:"group,omitempty"`
 	Order  int64     `json:"order"` // of all rewards: a group is those that came first
+	Of     int       `json:"of"`    // sessions of a group
 	At     time.Time `json:"at"`
 }
 

@@ -407,8 +407,8 @@ func together(list []chatPart) (prompt []int32, tokens int, made map[int]*chatte
 	return prompt, tokens, made
 }
 
-// A streamed chat has the tokens, log-probs and text of one that comes whole, in several events, and both have the ids of
-// the rendered messages.
+// A streamed chat has the tokens, log-probs and text of one that comes whole, in several events, and both have the ids
+// of the rendered messages.
 func TestAStreamedChatSaysWhatAWholeOneSays(t *testing.T) {
 	folders, model, weights, tok := models(t, 1)
 	_, _, address := serve(t, folders[0], server.Options{Template: "{% for m in messages %}{{ m.content }}" +
