@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -181,6 +182,39 @@ func TestCaptureRefusesWhatItCannotDo(t *testing.T) {
 		"--memory":                          {"--group", "4", "--memory", "4096"},
 	} {
 		fails(t, call(t, "", append(good, args...)...), want)
+	}
+}
+
+func TestCaptureLetsInWhoMayWriteTheTable(t *testing.T) {
+	t.Parallel()
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "tokens:\n- {name: agent, token_sha256: %x, write: [agents]}\n"+
+		"- {name: other, token_sha256: %x, read: ['*'], write: [others]}\n", sha256.Sum256([]byte("right-right-right")),
+		sha256.Sum256([]byte("wrong-wrong-wrong"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	service := startServe(t, "--table", "name=agents,capacity=64")
+	_, where := startCapture(t, "--engine", "vllm+"+serveModel(t, modelFolder(t)), "--table", service.at.GRPC+"/agents",
+		"--listen", "127.0.0.1:0", "--tokens", tokens)
+	for token, want := range map[string]int{"": 401, "wrong-wrong-wrong": 403, "right-right-right": 200} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+where+"/v1/completions",
+			strings.NewReader(`{"prompt": [3, 4], "max_tokens": 1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("token %q: %d: %s, want %d", token, answer.StatusCode, text, want)
+		}
 	}
 }
 
