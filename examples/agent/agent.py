@@ -1,7 +1,7 @@
 """An agent with a calculator, by the openai package, that knows nothing of Reprise but its base URL.
 
     pip install openai
-    python examples/agent/agent.py --problems 100
+    python examples/agent/agent.py --problems 100        # after the others of run.sh are up
 
 Each problem is solved several times. What is said is recorded by reprise capture, which gets a reward for each answer.
 """
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--capture", default="http://127.0.0.1:8100")
     parser.add_argument("--problems", type=int, default=100)
     parser.add_argument("--group", type=int, default=8, help="sessions of a problem")
-    parser.add_argument("--largest", type=int, default=99)
+    parser.add_argument("--largest", type=int, default=19, help="number to add")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--stream", action="store_true")
     o = parser.parse_args()
