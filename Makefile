@@ -35,7 +35,8 @@ WHEELS := linux/amd64/manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x
 WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
-.PHONY: help advice build binaries wheels wheels-all release demo docs first-hour picture test test-go test-race test-long quick test-python test-torch test-trainers test-trainers-quick test-loops test-frameworks test-verl test-ray test-ray-trainers test-engines test-engine-types test-kubernetes venv-trainers venv-verl venv-ray race soak soak-table crash faults cluster-power cluster-damage scale-demo attack lint vulnerabilities fuzz bench bench-regress same-metrics bench-peers bench-verifiers bench-service bench-browse clean
+# Every target that has help is no file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile) venv-trainers venv-verl venv-ray
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -236,6 +237,11 @@ test-engines: ## generate and play tasks by llama.cpp with SmolLM2-135M; install
 	@if $(MAKE) --no-print-directory .venv-engines/ready; then \
 		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine ./lab/worker; \
 	else echo "SKIPPED: the tests of engines"; fi
+
+test-agents: ## an agent of the openai package, recorded by reprise capture, and the model trained on what it did; skipped without PyPI
+	@$(PYTHON) -m venv .venv-agents && if .venv-agents/bin/pip $(INSTALL) -r examples/agent/requirements.txt; then \
+		REPRISE_AGENTS=$(CURDIR)/.venv-agents/bin/python $(GO) test -count=1 -v -run Agents ./cmd/reprise; \
+	else echo "SKIPPED: the test of agents needs Python 3.11, and openai from PyPI"; fi
 
 test-engine-types: ## compare requests and answers of package engine with the types in the wheels of vLLM and SGLang; reads 18 MB; skipped without PyPI
 	@if command -v $(PYTHON) >/dev/null; then REPRISE_TYPES=$(PYTHON) $(GO) test -count=1 -v -run PublishedTypes ./engine; \

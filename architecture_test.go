@@ -50,6 +50,7 @@ func mayImport() map[string][]string {
 		"lab/sim":       {"lab/pipeline", "replay", "rollout", "lab/task"},
 		"lab/report":    {"lab/results", "lab/design", "lab/sim"},
 		"lab/board":     {"lab/report", "lab/results", "replay", "rollout"}, // the latter two for the page of a run's rollouts
+		"lab/capture":   {"rollout", "engine", "client"},
 		"lab/worker":    {"rollout", "lab/task", "lab/policy", "engine", "wire", "client"},
 		"lab/run": {"lab/pipeline", "lab/policy", "replay", "lab/task", "lab/objective", "advantage", "rollout",
 			"lab/results", "wire", "client", "engine", "lab/design"},
@@ -91,7 +92,7 @@ func exceptions() map[string][]string {
 func neverTensors() []string {
 	return []string{"rollout/option", "internal", "rollout", "advantage", "replay", "wire", "client", "engine",
 		"service", "service/journal", "service/cluster", "service/transfer", "lab/results", "lab/design", "lab/task",
-		"lab/pipeline", "lab/worker", "lab/sim", "lab/report", "lab/board"}
+		"lab/pipeline", "lab/worker", "lab/capture", "lab/sim", "lab/report", "lab/board"}
 }
 
 // narrower lists packages that may import less of this module than their part: sim and clients divide without a table.

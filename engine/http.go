@@ -85,13 +85,9 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 			return fmt.Errorf("%s%s: %w", s, path, err)
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, method, s.options.Address+path, bytes.NewReader(sent))
+	request, err := s.request(ctx, method, path, sent)
 	if err != nil {
-		return fmt.Errorf("%s%s: %w", s, path, err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	if s.options.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+s.options.Token)
+		return err
 	}
 	answer, err := s.client.Do(request)
 	if err != nil {
@@ -121,6 +117,19 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 			s.options.Dialect, err)
 	}
 	return nil
+}
+
+// request returns a request with a body of JSON.
+func (s *server) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, method, s.options.Address+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("%s%s: %w", s, path, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if s.options.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+s.options.Token)
+	}
+	return request, nil
 }
 
 // errLost is the error of a server that cannot be reached, or whose answer ended in the middle: it may have ended.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -208,6 +209,24 @@ func TestPublishedTypes(t *testing.T) {
 	calls := make(map[Dialect][]exchange)
 	for _, d := range Dialects() {
 		calls[d] = o.exchanges(t, d)
+	}
+	for _, path := range []string{ChatPath, CompletionsPath} { // what a gateway adds to calls of agents
+		p := passing(t, path, `{"messages": [{}], "prompt": "x"}`)
+		var sent map[string]any
+		if err := json.Unmarshal(p.body, &sent); err != nil {
+			t.Fatal(err)
+		}
+		delete(sent, "messages")
+		if path == ChatPath {
+			delete(sent, "prompt")
+		}
+		for name, v := range sent {
+			if x, ok := v.(float64); ok && x == math.Trunc(x) {
+				sent[name] = int(x)
+			}
+		}
+		calls[VLLM] = append(calls[VLLM], exchange{Method: http.MethodPost, Path: path, Query: map[string]string{},
+			Sends: o.shapeOf(reflect.ValueOf(sent), true)})
 	}
 	for field, given := range o {
 		if !given {

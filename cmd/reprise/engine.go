@@ -32,6 +32,8 @@ type engineServeCommand struct {
 	Rows       int     `default:"16" help:"Completions decoded at once."`
 	MaxWaiting int     `default:"1024" help:"Completions that wait for a row; more are refused with status 503."`
 	Seed       uint64  `help:"Seed of requests that have none."`
+
+	ChatTemplate file `help:"Jinja template of chats. [the model folder's]"`
 }
 
 // maxEngineConnections bounds the requests that are read at once, each of 1 MB and what the longest prompt takes.
@@ -40,6 +42,13 @@ const maxEngineConnections = 256
 // Run serves until the context ends.
 func (c *engineServeCommand) Run(ctx context.Context) error {
 	o := server.Options{Rows: c.Rows, MaxWaiting: c.MaxWaiting, Seed: c.Seed}
+	if c.ChatTemplate != "" {
+		text, err := os.ReadFile(string(c.ChatTemplate))
+		if err != nil {
+			return fmt.Errorf("--chat-template: %w", err)
+		}
+		o.Template = string(text)
+	}
 	folder, err := c.Model.model()
 	if err != nil {
 		return fmt.Errorf("--model: %w", err)

@@ -48,6 +48,7 @@ type commands struct {
 	Score    scoreCommand    `cmd:"" help:"Print the log-probs that a model gives to token ids, as JSON lines."`
 	Engine   engineCommand   `cmd:"" help:"Serve a model as an inference server, or find out what one gives."`
 	Rollout  rolloutCommand  `cmd:"" help:"Fill a table: play a task with inference servers such as vLLM and SGLang."`
+	Capture  captureCommand  `cmd:"" help:"Record agents: OpenAI's interface in front of an inference server, whose calls become rollouts of a table."`
 	Journal  journalCommand  `cmd:"" help:"Verify a table's journal, or save what is intact of a damaged one."`
 	Verify   verifyCommand   `cmd:"" help:"Reward responses, as JSON lines."`
 	Table    tableCommand    `cmd:"" help:"Create, list, drop and look at tables of a running service."`

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -39,8 +40,17 @@ func (t *Tokenizer) Plain() *Dialogue {
 // Chat returns the dialogue with the chat template of the tokenizer's folder: chat_template.jinja or, without it,
 // chat_template in tokenizer_config.json. It tries the template, and finds the token that ends an assistant's message,
 // which ends turns even if no file lists it as eos_token_id.
-func (t *Tokenizer) Chat() (*Dialogue, error) {
-	template, err := readChatTemplate(t.files)
+func (t *Tokenizer) Chat() (*Dialogue, error) { return t.chat(t.files) }
+
+// ChatBy is [Tokenizer.Chat] with another template than the folder's.
+func (t *Tokenizer) ChatBy(template string) (*Dialogue, error) {
+	files := maps.Clone(t.files)
+	files[templateFile] = []byte(template)
+	return t.chat(files)
+}
+
+func (t *Tokenizer) chat(files map[string][]byte) (*Dialogue, error) {
+	template, err := readChatTemplate(files)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +83,19 @@ func (d *Dialogue) Prompt(messages ...string) ([]int32, error) {
 		return d.tokenizer.Encode(strings.Join(messages, ""))
 	}
 	rendered, err := d.template.render(inTurn(messages))
+	if err != nil {
+		return nil, err
+	}
+	return d.tokenizer.EncodePart(rendered)
+}
+
+// Messages returns the ids of messages of any roles, up to where the policy's turn begins. Messages and the tools that
+// the policy may call are as a client of OpenAI's interface gives them, decoded by [jinja.Decode]; nil: no tools.
+func (d *Dialogue) Messages(messages []any, tools any) ([]int32, error) {
+	if d.template == nil {
+		return nil, errors.New("the dialogue has no chat template")
+	}
+	rendered, err := d.template.renderAll(messages, tools)
 	if err != nil {
 		return nil, err
 	}
@@ -287,15 +310,17 @@ func (c *chatTemplate) addSpecials(files map[string][]byte) error {
 
 // render returns the text of messages and the opening of the next answer.
 func (c *chatTemplate) render(messages []Message) (string, error) {
-	variables := map[string]any{}
-	for name, v := range c.variables {
-		variables[name] = v
-	}
 	list := make([]any, len(messages))
 	for i, m := range messages {
 		list[i] = jinja.Dict{{Key: "role", Value: m.Role}, {Key: "content", Value: m.Content}}
 	}
-	variables["messages"] = list
+	return c.renderAll(list, nil)
+}
+
+// renderAll is render for messages with other fields, and for tools.
+func (c *chatTemplate) renderAll(messages []any, tools any) (string, error) {
+	variables := maps.Clone(c.variables)
+	variables["messages"], variables["tools"] = messages, tools
 	rendered, err := c.template.Render(variables)
 	if err != nil {
 		return "", fmt.Errorf("render %s: %w", c.file, err)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 
 	"github.com/reprise-rl/reprise/lab/policy"
@@ -55,6 +54,10 @@ func (s *Server) Handler() http.Handler {
 			write(w, answer, err)
 		})
 	}
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, s.maxBody())
+		s.chatCompletions(w, r)
+	})
 	return mux
 }
 
@@ -175,21 +178,19 @@ type ask struct {
 	sampling  policy.Sampling // with the request's own stop tokens
 	ignoreEOS bool            // do not add the model's
 	stream    bool
+	progress  chan<- struct{} // has a value whenever a completion has more tokens; nil: nobody looks
 }
 
 // answer decodes what was asked for. It returns the prompt's ids and the outputs.
 func (s *Server) answer(r *http.Request, a ask) ([]int32, []output, error) {
 	if a.stream {
-		return nil, nil, &badRequest{errors.New("stream: true: want false: answers come whole")}
+		return nil, nil, &badRequest{errors.New("stream: true: want false: answers of this path come whole")}
 	}
 	ids, err := s.idsOf(a.prompt)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !a.ignoreEOS {
-		a.sampling.Stop = append(slices.Clone(a.sampling.Stop), s.tokenizer.EOS()...)
-	}
-	list, labels, err := s.generate(r.Context(), ids, a.n, a.seed, a.sampling)
+	list, labels, err := s.generate(r.Context(), ids, a)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -280,7 +281,7 @@ func (s *Server) completions(r *http.Request) (any, error) {
 		}
 		choices = append(choices, choice)
 	}
-	return map[string]any{"id": fmt.Sprint("cmpl-", requests.Add(1)), "object": "text_completion",
+	return map[string]any{"id": fmt.Sprintf("cmpl-%s-%d", s.name, requests.Add(1)), "object": "text_completion",
 		"model": filepath.Base(s.folder), "choices": choices, "usage": map[string]int{"prompt_tokens": len(ids),
 			"completion_tokens": written, "total_tokens": len(ids) + written}}, nil
 }

@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -23,6 +24,7 @@ type Options struct {
 	MaxWaiting int    // completions that wait for a row; more are refused with status 503 [1024]
 	Seed       uint64 // of requests without one [0]
 	Label      string // by which clients know the folder's weights ["default"]
+	Template   string // of chats, in Jinja [the folder's]
 }
 
 func (o Options) withDefaults() Options {
@@ -51,6 +53,9 @@ func (o Options) Validate() error {
 type Server struct {
 	options   Options
 	folder    string // of the model
+	name      string // in the ids of answers, which no other server gives
+	chat      *hf.Dialogue
+	noChat    error // why there is none
 	model     *policy.Model
 	tokenizer *hf.Tokenizer
 
@@ -84,7 +89,8 @@ type sequence struct {
 	prompt   []int32
 	sampling policy.Sampling
 	stream   *rand.Rand
-	row      policy.Row // when it has ended
+	progress chan<- struct{} // see ask; nil: nobody looks
+	row      policy.Row      // when it has ended, and with progress so far
 	finish   string
 	err      error
 	done     chan struct{}
@@ -117,8 +123,13 @@ func New(folder string, o Options) (*Server, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	s := &Server{options: o, folder: folder, model: model, tokenizer: tokenizer, weights: weights,
+	s := &Server{options: o, folder: folder, name: crand.Text()[:8], model: model, tokenizer: tokenizer, weights: weights,
 		labels: []string{o.Label}, ended: make(chan struct{})}
+	if o.Template == "" {
+		s.chat, s.noChat = tokenizer.Chat()
+	} else if s.chat, err = tokenizer.ChatBy(o.Template); err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
 	s.changed.L = &s.mu
 	s.active = make([]*sequence, s.options.Rows)
 	go s.loop()
@@ -138,43 +149,14 @@ func (s *Server) Close() error {
 	return s.failed
 }
 
-// generate decodes n completions of a prompt, whose streams are made of the seed, and returns them with the labels of
-// the weights.
-func (s *Server) generate(
-	ctx context.Context, prompt []int32, n int, seed *int64, sampling policy.Sampling,
-) ([]*sequence, []string, error) {
-	if err := s.check(prompt, n, sampling); err != nil {
-		return nil, nil, err
-	}
+// generate decodes what was asked for after a prompt, and returns it with the labels of the weights.
+func (s *Server) generate(ctx context.Context, prompt []int32, a ask) ([]*sequence, []string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // if one cannot be decoded the others need not be
-	list := make([]*sequence, n)
-	s.mu.Lock()
-	switch {
-	case s.closed:
-		s.mu.Unlock()
-		return nil, nil, errClosed
-	case s.failed != nil:
-		s.mu.Unlock()
-		return nil, nil, s.failed
-	case s.paused == draining:
-		s.mu.Unlock()
-		return nil, nil, errPaused
-	case len(s.waiting)+n > s.options.MaxWaiting:
-		s.mu.Unlock()
-		return nil, nil, errBusy
+	list, err := s.start(ctx, prompt, a)
+	if err != nil {
+		return nil, nil, err
 	}
-	for i := range list {
-		stream := rollout.Stream(s.options.Seed, "engine", s.count)
-		if seed != nil {
-			stream = rollout.Stream(uint64(*seed), "request", uint64(i))
-		}
-		s.count++
-		list[i] = &sequence{ctx: ctx, prompt: prompt, sampling: sampling, stream: stream, done: make(chan struct{})}
-	}
-	s.waiting = append(s.waiting, list...)
-	s.changed.Broadcast()
-	s.mu.Unlock()
 	for _, q := range list {
 		select {
 		case <-q.done:
@@ -182,15 +164,86 @@ func (s *Server) generate(
 				return nil, nil, q.err
 			}
 		case <-ctx.Done():
-			s.mu.Lock()
-			s.changed.Broadcast() // the loop frees its row
-			s.mu.Unlock()
+			s.wake()
 			return nil, nil, ctx.Err()
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return list, slices.Clone(s.labels), nil
+}
+
+// wake has the loop look for rows to free.
+func (s *Server) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed.Broadcast()
+}
+
+// start begins to decode the completions of a prompt, whose streams are made of the seed.
+func (s *Server) start(ctx context.Context, prompt []int32, a ask) ([]*sequence, error) {
+	if !a.ignoreEOS {
+		a.sampling.Stop = append(slices.Clone(a.sampling.Stop), s.tokenizer.EOS()...)
+	}
+	if err := s.check(prompt, a.n, a.sampling); err != nil {
+		return nil, err
+	}
+	list := make([]*sequence, a.n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, errClosed
+	case s.failed != nil:
+		return nil, s.failed
+	case s.paused == draining:
+		return nil, errPaused
+	case len(s.waiting)+a.n > s.options.MaxWaiting:
+		return nil, errBusy
+	}
+	for i := range list {
+		stream := rollout.Stream(s.options.Seed, "engine", s.count)
+		if a.seed != nil {
+			stream = rollout.Stream(uint64(*a.seed), "request", uint64(i))
+		}
+		s.count++
+		list[i] = &sequence{ctx: ctx, prompt: prompt, sampling: a.sampling, stream: stream, progress: a.progress,
+			done: make(chan struct{})}
+	}
+	s.waiting = append(s.waiting, list...)
+	s.changed.Broadcast()
+	return list, nil
+}
+
+// soFar returns what was generated of a sequence with progress, and whether it has ended.
+func (s *Server) soFar(q *sequence) (tokens []int32, logprobs []float32, done bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-q.done:
+		done, err = true, q.err
+	default:
+	}
+	from := min(q.row.Prompt, len(q.row.Tokens))
+	tokens, logprobs = q.row.Tokens[from:], q.row.Logprobs[from:]
+	return tokens, logprobs, done, err
+}
+
+// end says that a sequence has ended. The mutex is held.
+func (q *sequence) end() {
+	close(q.done)
+	q.tell()
+}
+
+// tell says that a sequence has more tokens, or has ended. The mutex is held.
+func (q *sequence) tell() {
+	if q.progress == nil {
+		return
+	}
+	select {
+	case q.progress <- struct{}{}:
+	default: // nobody has looked since the last
+	}
 }
 
 // check refuses what would fail in the middle of a batch.
@@ -300,7 +353,7 @@ func (s *Server) place(g *policy.Generation) error {
 			}
 			if err != nil {
 				q.err = err
-				close(q.done)
+				q.end()
 				continue
 			}
 			s.active[i] = q
@@ -313,6 +366,10 @@ func (s *Server) place(g *policy.Generation) error {
 func (s *Server) collect(g *policy.Generation) error {
 	for i, row := range g.Rows() {
 		q := s.active[i]
+		if q != nil && q.progress != nil {
+			q.row = row
+			q.tell()
+		}
 		if q == nil || !row.Done {
 			continue
 		}
@@ -331,7 +388,7 @@ func (s *Server) collect(g *policy.Generation) error {
 func (s *Server) release(g *policy.Generation, row int, q *sequence, finish string, err error) error {
 	q.finish, q.err = finish, err
 	s.active[row] = nil
-	close(q.done)
+	q.end()
 	return g.Release(row)
 }
 
@@ -339,7 +396,7 @@ func (s *Server) release(g *policy.Generation, row int, q *sequence, finish stri
 func (s *Server) abort(g *policy.Generation, err error) error {
 	for _, q := range s.waiting {
 		q.finish, q.err = aborted, err
-		close(q.done)
+		q.end()
 	}
 	s.waiting = nil
 	var all []error

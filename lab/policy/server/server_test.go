@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -336,6 +338,115 @@ func TestRequestsComeAndGo(t *testing.T) {
 	}
 }
 
+// chat asks for a chat, and returns its answer, or its events.
+func chat(t *testing.T, address, body string) (list []chatPart) {
+	t.Helper()
+	answer, err := http.Post(address+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != 200 {
+		t.Fatalf("%d: %s: %v", answer.StatusCode, text, err)
+	}
+	if events, streamed := strings.CutSuffix(string(text), "data: [DONE]\n\n"); streamed {
+		text = []byte(strings.ReplaceAll(events, "data: ", ""))
+	}
+	for in := json.NewDecoder(bytes.NewReader(text)); ; {
+		var part chatPart
+		if err := in.Decode(&part); errors.Is(err, io.EOF) {
+			return list
+		} else if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		list = append(list, part)
+	}
+}
+
+// chatPart is an answer, or an event of one.
+type chatPart struct {
+	Prompt  []int32 `json:"prompt_token_ids"`
+	Choices []struct {
+		Index          int
+		Message, Delta struct{ Content string }
+		Finish         string  `json:"finish_reason"`
+		IDs            []int32 `json:"token_ids"`
+		Logprobs       struct{ Content []struct{ Logprob float32 } }
+		Versions       []any `json:"weight_versions"`
+	}
+	Usage struct {
+		Tokens int `json:"completion_tokens"`
+	}
+}
+
+// chatted is a completion put together from all parts.
+type chatted struct {
+	text, finish string
+	ids          []int32
+	logprobs     []float32
+	versions     int
+}
+
+func together(list []chatPart) (prompt []int32, tokens int, made map[int]*chatted) {
+	made = make(map[int]*chatted)
+	for _, part := range list {
+		prompt, tokens = append(prompt, part.Prompt...), tokens+part.Usage.Tokens
+		for _, c := range part.Choices {
+			if made[c.Index] == nil {
+				made[c.Index] = &chatted{}
+			}
+			m := made[c.Index]
+			m.text, m.finish = m.text+c.Message.Content+c.Delta.Content, m.finish+c.Finish
+			m.ids, m.versions = append(m.ids, c.IDs...), m.versions+len(c.Versions)
+			for _, l := range c.Logprobs.Content {
+				m.logprobs = append(m.logprobs, l.Logprob)
+			}
+		}
+	}
+	return prompt, tokens, made
+}
+
+// A streamed chat has the tokens, log-probs and text of one that comes whole, in several events, and both have the ids
+// of the rendered messages.
+func TestAStreamedChatSaysWhatAWholeOneSays(t *testing.T) {
+	folders, model, weights, tok := models(t, 1)
+	_, _, address := serve(t, folders[0], server.Options{Template: "{% for m in messages %}{{ m.content }}" +
+		"{% if m.role == 'assistant' %}{{ eos_token }}{% else %}={% endif %}{% endfor %}"}, nil)
+	body := func(stream bool) string {
+		return fmt.Sprintf(`{"messages": [{"role": "user", "content": "1+2"}, {"role": "assistant", "content": "3"},
+			{"role": "tool", "content": "4"}], "n": 3, "max_tokens": 20, "seed": 7, "logprobs": true, "stop": ["7"],
+			"return_token_ids": true, "return_weight_versions": true, "stream": %v,
+			"stream_options": {"include_usage": true}}`, stream)
+	}
+	prompt, tokens, want := together(chat(t, address, body(false)))
+	events := chat(t, address, body(true))
+	streamedPrompt, streamedTokens, got := together(events)
+	before, err := tok.Encode("1+2=3")
+	after, err2 := tok.Encode("4=")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	ids := slices.Concat(before, []int32{1}, after)
+	if !slices.Equal(prompt, ids) || !slices.Equal(streamedPrompt, ids) {
+		t.Errorf("prompts %v and %v, want %v", prompt, streamedPrompt, ids)
+	}
+	if !reflect.DeepEqual(got, want) || streamedTokens != tokens || len(got) != 3 || len(events) < 5 {
+		t.Errorf("%d events say %+v, %d tokens; whole it is %+v, %d", len(events), got, streamedTokens, want, tokens)
+	}
+	for _, m := range want {
+		c := engine.Completion{Tokens: m.ids}
+		for i, x := range score(t, model, weights[0], ids, &c, 1) {
+			if math.Abs(float64(m.logprobs[i]-x)) > 1e-3 {
+				t.Fatalf("token %d has log-prob %g, want %g", i, m.logprobs[i], x)
+			}
+		}
+		if strings.Contains(m.text, "7") || m.versions == 0 || m.finish == "" {
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
 // Bad requests are refused with the field, the value and the remedy, and their status.
 func TestBadRequestsAreRefused(t *testing.T) {
 	folders, _, _, _ := models(t, 1)
@@ -360,6 +471,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"/update_weight_version", `{}`, 400, "new_version"},
 		{"/v1/completions", `{"prompt": "` + strings.Repeat("1", 17<<20) + `"}`, 400, "too large"},
 		{"/tokenize", `{"prompt": "x"}`, 400, "x"},
+		{"/v1/chat/completions", `{"messages": [{"role": "user", "content": "1"}]}`, 400, "--chat-template"},
 	} {
 		answer, err := http.Post(address+c.path, "application/json", strings.NewReader(c.body))
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/lab/task/arithmetic"
+	"github.com/reprise-rl/reprise/lab/task/calculator"
 	"github.com/reprise-rl/reprise/lab/task/cliffwalking"
 	"github.com/reprise-rl/reprise/lab/task/countdown"
 	"github.com/reprise-rl/reprise/lab/task/external"
@@ -43,6 +44,7 @@ type entry struct {
 func entries() []entry {
 	return []entry{
 		entryOf("arithmetic", arithmetic.New, arithmetic.Verifier{}),
+		entryOf("calculator", calculator.New, nil),
 		entryOf("cliffwalking", cliffwalking.New, nil),
 		entryOf("countdown", countdown.New, countdown.Verifier{}),
 		entryOf(external.Name, external.New, nil), // its verifier takes settings

@@ -33,5 +33,5 @@ func Example() {
 	// Output:
 	// 26*8=
 	// name: sudoku
-	// arithmetic, cliffwalking, countdown, external, frozenlake, geometry, gsm8k, math, search, sokoban, words
+	// arithmetic, calculator, cliffwalking, countdown, external, frozenlake, geometry, gsm8k, math, search, sokoban, words
 }
