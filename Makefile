@@ -36,7 +36,7 @@ WHEELS += linux/arm64/manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1
 WHEELS += darwin/amd64/macosx_13_0_x86_64 darwin/arm64/macosx_13_0_arm64
 
 # Every target that has help is no file.
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile) venv-trainers venv-verl venv-ray
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile) binaries venv-trainers venv-verl venv-ray
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

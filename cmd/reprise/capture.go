@@ -19,6 +19,7 @@ import (
 	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/lab/capture"
 	"github.com/reprise-rl/reprise/service/access"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // captureCommand records agents.
@@ -147,7 +148,7 @@ func (c *captureCommand) listen(ctx context.Context, policy *access.Policy, log 
 // allowed passes on the requests of those who may write the table.
 func allowed(policy *access.Policy, table string, next http.Handler) http.Handler {
 	return policy.HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := policy.Authorize(r.Context(), table, true); err != nil {
+		if err := policy.Authorize(r.Context(), table, wire.ToWrite); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
