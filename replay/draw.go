@@ -371,7 +371,7 @@ func (s *shard) undoDraws(slots []int32, draws []rollout.Draw) {
 // releaseIfUnleased frees the slot of an evicted rollout once none of its draws is on lease.
 func (s *shard) releaseIfUnleased(slot int32) {
 	if it := &s.items[slot]; it.Leased == 0 {
-		s.pinned -= it.Bytes + RolloutOverhead
+		s.leftLeased -= it.Bytes + RolloutOverhead
 		s.release(slot)
 	}
 }

@@ -241,7 +241,8 @@ func (d JournalView) Track() {
 	d.table.track()
 }
 
-// track starts new change logs. It holds every lock. What a table gave before it was tracked counts as recorded.
+// track starts new change logs. What a table gave before it was tracked counts as recorded. The caller must hold every
+// lock.
 func (t *Table) track() {
 	if t.changes == nil {
 		t.recorded = t.lastID
@@ -393,7 +394,7 @@ func (s *shard) usageAt(slot int32, leased map[int32]bool) Usage {
 	return u
 }
 
-// state copies what the table carries besides its rollouts. It holds every lock.
+// state copies what the table carries besides its rollouts. The caller must hold every lock.
 func (t *Table) state() *State {
 	st := &State{
 		Identity: t.identity, Version: t.version, LastID: t.lastID, LastGroup: t.lastGroup,

@@ -1723,8 +1723,8 @@ func (tr *trial) checkShard(number int, s *shard) {
 			pinned += r.Bytes() + RolloutOverhead
 		}
 	}
-	if s.pinned != pinned {
-		tr.t.Fatalf("shard %d: %d bytes are pinned, it says %d", number, pinned, s.pinned)
+	if s.leftLeased != pinned {
+		tr.t.Fatalf("shard %d: %d bytes are pinned, it says %d", number, pinned, s.leftLeased)
 	}
 	if len(s.items) != s.present+waiting+len(s.free) {
 		tr.t.Fatalf("shard %d: %d slots, %d present, %d waiting, %d free", number, len(s.items), s.present,

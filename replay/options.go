@@ -567,8 +567,8 @@ func (o Options) validatePriorities(problems *option.Problems) {
 // takesOwnBase reports whether a rollout may need a base before any report of it.
 func (o Options) takesOwnBase() bool { return o.Entry == EnterOwn || o.EntryUntil == UntilRefresh }
 
-// HalfLife returns the number of versions after which a weight has fallen to half of those of rollouts made then, at
-// age decay tau; +Inf if weights do not fall.
+// HalfLife returns after how many versions a rollout weighs half as much as a new one of the same base, at age decay
+// tau; +Inf if weights do not fall.
 func (o Options) HalfLife(tau float64) float64 { return math.Ln2 / o.decayRate(tau) }
 
 // decayRate is what a weight's logarithm loses per version at age decay tau.

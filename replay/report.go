@@ -134,8 +134,8 @@ func checkFeedback(row int, f rollout.Feedback) error {
 }
 
 // setBases gives n rollouts the bases that base returns, in order. NaN and infinities leave the old base. It counts the
-// rollouts that are gone. Feedback is what a history remembers. It looks for each rollout in each shard, which takes
-// long in tables of many.
+// rollouts that are gone. Feedback is what a history remembers. It looks for each rollout in each shard, which is
+// slow in tables of many shards.
 func (t *Table) setBases(
 	ctx context.Context, n int, id func(i int) rollout.ID, feedback func(i int) rollout.Feedback,
 	base func(w *prioritized, slot int32, i int) float64,
@@ -389,8 +389,8 @@ func (t *Table) setAgeDecay(tau float64) {
 // autoEvery is the least number of versions between two moves of an automatic age decay.
 const autoEvery = 100
 
-// adaptAgeDecay moves tau, at most every autoEvery versions, to where a batch would have the target ESS. It holds
-// Table.mu.
+// adaptAgeDecay moves tau, at most once per autoEvery versions, to where a batch would have the target ESS. The caller
+// must hold Table.mu.
 func (t *Table) adaptAgeDecay() {
 	if t.options.TargetESS == 0 || t.version-t.ageDecayMoved < autoEvery {
 		return

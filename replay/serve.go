@@ -202,7 +202,7 @@ func (v ServiceView) Flow() Flow {
 			f.Present += s.present
 			f.Waiting += s.waitingCount()
 			f.Bytes += s.bytes
-			f.Pinned += s.pinned + s.answered.weight
+			f.Pinned += s.leftLeased + s.answered.weight
 			f.IDs += s.answered.ids + s.consumed.bytes
 		})
 	}

@@ -19,7 +19,7 @@ type shard struct {
 	version     rollout.Version
 	present     int
 	bytes       int64
-	pinned      int64 // of rollouts evicted while on lease, with RolloutOverhead
+	leftLeased  int64 // of rollouts evicted while on lease, with RolloutOverhead
 	remaining   int64 // draws that MaxUses still allows, over all present
 	sampler     sampler
 	prioritized *prioritized // the sampler, if it is prioritized
@@ -318,7 +318,7 @@ func (s *shard) evictOne(slot int32, why cause) {
 	}
 	if it.Leased > 0 {
 		it.set(evicted)
-		s.pinned += it.Bytes + RolloutOverhead
+		s.leftLeased += it.Bytes + RolloutOverhead
 	} else {
 		s.release(slot)
 	}

@@ -458,7 +458,7 @@ func (s *shard) setImage(im *shardImage, all *image) error {
 		switch it := &s.items[slot]; {
 		case r == nil:
 		case it.is(evicted):
-			s.pinned += it.Bytes + RolloutOverhead
+			s.leftLeased += it.Bytes + RolloutOverhead
 		default:
 			s.index.add(int32(slot))
 		}

@@ -75,12 +75,18 @@ func New(o Options) (*Table, error) {
 	for i := range o.Shards {
 		t.shards = append(t.shards, &lockedShard{shard: newShard(o, i)})
 	}
-	t.limits = rollout.Limits{Vocab: o.Vocab, MaxTokens: o.MaxTokens, UnknownLogprobs: o.UnknownLogprobs,
+	t.limits = o.Limits()
+	return t, nil
+}
+
+// Limits returns the bounds on each rollout that enters. The defaults must be filled in.
+func (o Options) Limits() rollout.Limits {
+	l := rollout.Limits{Vocab: o.Vocab, MaxTokens: o.MaxTokens, UnknownLogprobs: o.UnknownLogprobs,
 		PendingRewards: o.PendingRewards > 0}
 	if o.CapacityBytes > 0 {
-		t.limits.MaxBytes = o.recentBytes()
+		l.MaxBytes = o.recentBytes()
 	}
-	return t, nil
+	return l
 }
 
 // Options returns the options with defaults filled in.

@@ -88,8 +88,8 @@ type inserted struct {
 	end    func() // ends its request, and gives the memory reserved for it back
 }
 
-// insertAll inserts every record batch of the stream and forwards the answers. Whoever receives one ends it.
-// It alone reads, and closes the reader: it may outlive DoPut.
+// insertAll inserts every record batch of the stream and forwards the answers. Its receiver calls end.
+// insertAll alone reads, and closes the reader: it may run on after DoPut has returned.
 func (p *putStream) insertAll(forward func(inserted) error) error {
 	defer p.reader.Close()
 	for {
@@ -396,7 +396,7 @@ func (t *table) itemsOf(r *rollout.Rollout) int {
 // insert inserts the groups, after waiting for room and the limiter, and returns the ids in order of rows. Under a
 // batch id that was inserted before it returns the ids of then.
 func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
-	leave, err := t.awaitTurn(ctx, in)
+	leave, err := t.awaitSameID(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -435,8 +435,8 @@ func (t *table) insert(ctx context.Context, in *insertion) ([]uint64, error) {
 	return t.idsByRow(in, ids), nil
 }
 
-// awaitTurn waits until no other insertion with the same batch id is in flight, at most as long as the timeout.
-func (t *table) awaitTurn(ctx context.Context, in *insertion) (leave func(), err error) {
+// awaitSameID waits until no other insertion with the same batch id is in flight, at most as long as the timeout.
+func (t *table) awaitSameID(ctx context.Context, in *insertion) (leave func(), err error) {
 	limited := ctx
 	if in.timeout != noTimeout {
 		var cancel context.CancelFunc

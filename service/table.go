@@ -269,7 +269,7 @@ func (s *Service) forget(t *table) {
 	t.notifyAll()
 }
 
-// unlessDropped runs an operation, which may not wait, unless the table was dropped or another node may own it.
+// unlessDropped runs an operation, which must not block, unless the table was dropped or another node may own it.
 func (t *table) unlessDropped(operation func() error) error {
 	t.life.RLock()
 	defer t.life.RUnlock()

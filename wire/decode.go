@@ -294,9 +294,7 @@ func (b *batchColumns) decodeRollouts(n int) ([]*rollout.Rollout, error) {
 		r.Temperature, r.TopP = scalar[float32](&b.temperature, row, 1), scalar[float32](&b.topP, row, 1)
 		if !b.advantage.null(row) {
 			a := entry[float32](&b.advantage, row)
-			if r.Advantage = &a; r.Pending() && a != a {
-				r.Advantage = nil // an exported one that waited for its reward, and so had none yet
-			}
+			r.Advantage = &a
 		}
 		for i := range r.Images {
 			r.Images[i] = slices.Clone(r.Images[i])

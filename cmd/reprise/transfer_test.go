@@ -353,6 +353,27 @@ func TestABadFileLeavesTheTableUnchanged(t *testing.T) {
 	fails(t, call(t, "", "import", good, "grpc://127.0.0.1:1"), "names no table")
 }
 
+func TestRolloutsThatWaitForRewardsAreExportedAndImported(t *testing.T) {
+	t.Parallel()
+	s := startTables(t, "name=from", "name=late,pending_rewards=600", "name=again,pending_rewards=600")
+	s.fill(t, "from", 6)
+	dir := t.TempDir()
+	good, waits, again := filepath.Join(dir, "good"), filepath.Join(dir, "waits"), filepath.Join(dir, "again")
+	succeeds(t, "", "export", s.at.GRPC+"/from", "--out", good)
+	spoil(t, good, waits, 13)
+	succeeds(t, "", "import", waits, s.at.GRPC+"/late", "--advance", "--recompute")
+	succeeds(t, "", "export", s.at.GRPC+"/late", "--out", again)
+	succeeds(t, "", "import", again, s.at.GRPC+"/again", "--advance")
+	table := s.dial(s.at.GRPC, client.Options{}).Table("again")
+	if stats, err := table.Stats(t.Context()); err != nil || stats.Present != 18 || stats.Waiting != 3 {
+		t.Fatalf("the table holds %d rollouts, of which %d wait, %v: want 18 and 3", stats.Present, stats.Waiting, err)
+	}
+	done, err := table.Reward(t.Context(), rollout.Rewards{IDs: []rollout.ID{14}, Values: []float32{1}})
+	if err != nil || done.Entered != 3 {
+		t.Errorf("with the reward %d rollouts can be drawn, %v: want 3", done.Entered, err)
+	}
+}
+
 // spoil copies a file and replaces the reward of one row by NaN.
 func spoil(t *testing.T, from, to string, row int) {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pool runs computations, a limited number at a time, those that are due first first. It keeps no goroutine while it
+// pool runs computations, a limited number at a time, by when they are due. It keeps no goroutine while it
 // has nothing to do.
 type pool struct {
 	ctx    context.Context

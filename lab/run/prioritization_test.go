@@ -46,6 +46,7 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 			"lease_seconds": "3", "draw_advantage": "regroup", "sources": "[map[name:old share:0.5]]",
 			"priority": "abs(advantage)", "order": "length", "cooldown": "5",
 			"select": "2", "select_by": "reward", "score": "reward", "kept_per_prompt": "3", "pin": "reward >= 1",
+			"pending_rewards": "600",
 		}[key]
 		if !ok {
 			t.Errorf("no value for %s in this test", key)
@@ -68,8 +69,8 @@ func TestEveryKeyOfATableCanBeSet(t *testing.T) {
 		if key == "pin" {
 			set = []string{"replay.max_staleness=8", "replay." + key + "=" + value}
 		}
-		if key == "kept_per_prompt" {
-			set = []string{"replay.kept_per_prompt=" + value}
+		if key == "kept_per_prompt" || key == "pending_rewards" {
+			set = []string{"replay." + key + "=" + value}
 		}
 		if strings.HasPrefix(key, "select") {
 			set = []string{"replay.select=3", "replay." + key + "=" + value}

@@ -115,7 +115,7 @@ func (t *tables) reconcile(s state, session uint64) {
 	}
 }
 
-// own begins to open a table. It holds mu.
+// own begins to open a table. The caller must hold mu.
 func (t *tables) own(table, log string) {
 	o := &ownership{log: log, ask: make(chan struct{}), done: make(chan struct{})}
 	o.ctx, o.cancel = context.WithCancelCause(t.ctx)

@@ -314,7 +314,7 @@ func (j *Journal) noteCommitted(b *batch) {
 	j.wakeCommitters()
 }
 
-// wakeCommitters has callers of CommitUpTo look again. It holds mu.
+// wakeCommitters has callers of CommitUpTo look again. The caller must hold mu.
 func (j *Journal) wakeCommitters() {
 	close(j.moved)
 	j.moved = make(chan struct{})

@@ -245,8 +245,8 @@ func (j *Journal) cutLoop() {
 	}
 }
 
-// commitHere cuts and writes for the callers that wait, in the goroutine of one of them, which holds cutting: that saves
-// waking two others and waiting for them. What is being written is not waited for.
+// commitHere cuts and writes for the callers that wait, in the goroutine of one of them: that saves waking two others and
+// waiting for them. It does not wait for what is being written. The caller has locked cutting; commitHere unlocks it.
 func (j *Journal) commitHere() {
 	b := j.cutRound(false, false)
 	write := b != nil && j.queue.begin()
@@ -260,7 +260,7 @@ func (j *Journal) commitHere() {
 }
 
 // cutRound takes and encodes a cut for the callers that wait. It returns nil if there are none and no cut is due, and
-// after an error, which the callers have then. It holds cutting.
+// after an error, which the callers have then. The caller must hold cutting.
 func (j *Journal) cutRound(timed, last bool) (b *batch) {
 	j.mu.Lock()
 	r, err := j.waiting, j.err
@@ -296,7 +296,7 @@ func (j *Journal) cutRound(timed, last bool) (b *batch) {
 	return b
 }
 
-// enqueue queues a cut for the goroutine that writes. It holds cutting.
+// enqueue queues a cut for the goroutine that writes. The caller must hold cutting.
 func (j *Journal) enqueue(b *batch) {
 	ok, held := j.queue.push(b)
 	switch {

@@ -57,6 +57,9 @@ func Import(ctx context.Context, source Rollouts, file, target string, table *cl
 		return nil, err
 	}
 	rows := archive.Options{Extra: extra, Rollouts: o.Rows, Recompute: o.Recompute}
+	if info.Definition != nil {
+		rows.Limits = info.Definition.Limits()
+	}
 	done := &Imported{File: file, Table: target, Before: info.Present, Present: info.Present, Newest: rollout.NoVersion}
 	for in, err := range source.Insertions(rows) {
 		if err != nil {

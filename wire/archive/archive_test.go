@@ -114,6 +114,7 @@ func read(t testing.TB, path string, o Options) ([]Insertion, error) {
 		return nil, err
 	}
 	var all []Insertion
+	o.Limits = rollout.Limits{UnknownLogprobs: true, PendingRewards: true}
 	for in, err := range r.Insertions(o) {
 		if err != nil {
 			return all, err

@@ -534,7 +534,7 @@ func FuzzReadingJSONLines(f *testing.F) {
 				return false
 			}
 			if groups, order, err := wire.Groups(withoutSampling(rec, false), nil); err == nil {
-				_ = validate(groups, order)
+				_ = validate(groups, order, rollout.Limits{})
 			}
 			read = rec
 			return true

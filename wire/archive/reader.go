@@ -329,9 +329,10 @@ const (
 
 // Options divide files into insertions. A group that exceeds a bound is an insertion by itself.
 type Options struct {
-	Extra    []arrow.Field // user-defined columns that files may have
-	Rollouts int           // most in an insertion; 0: DefaultRollouts
-	Bytes    int64         // most payload in an insertion; 0: DefaultBytes
+	Extra    []arrow.Field  // user-defined columns that files may have
+	Limits   rollout.Limits // of the table that the rollouts are for
+	Rollouts int            // most in an insertion; 0: DefaultRollouts
+	Bytes    int64          // most payload in an insertion; 0: DefaultBytes
 
 	// Recompute drops advantages, so that the table computes them from the groups.
 	Recompute bool
@@ -412,7 +413,7 @@ func (b *batch) decode(a *assembly, o Options) error {
 	}
 	groups, order, err := wire.Groups(insertion, o.Extra)
 	if err == nil {
-		err = validate(groups, order)
+		err = validate(groups, order, o.Limits)
 	}
 	if err != nil {
 		return b.located(err)
@@ -440,12 +441,16 @@ func withoutSampling(rec arrow.RecordBatch, recompute bool) arrow.RecordBatch {
 	return array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, rec.NumRows())
 }
 
-// validate validates every rollout. The error names the row of the first bad one.
-func validate(groups []rollout.Group, order wire.Order) error {
+// validate validates every rollout. The error names the row of the first bad one. An export has advantage NaN for groups
+// that wait for rewards: they have none yet.
+func validate(groups []rollout.Group, order wire.Order, limits rollout.Limits) error {
 	position := 0
 	for _, g := range groups {
 		for _, r := range g.Rollouts {
-			if err := r.Validate(rollout.Limits{UnknownLogprobs: true, PendingRewards: true}); err != nil {
+			if a := r.Advantage; limits.PendingRewards && a != nil && *a != *a {
+				r.Advantage = nil
+			}
+			if err := r.Validate(limits); err != nil {
 				return ofRow(err, order.Row(position))
 			}
 			position++
