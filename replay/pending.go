@@ -258,12 +258,16 @@ func (s *shard) reward(slots []int32, rewards []float32) (entered int) {
 		}
 	}
 	for _, slot := range slots {
-		if it := &s.items[slot]; it.is(waits) {
-			if g := s.waiting.groups[it.Group]; s.rewarded(g.slots) {
-				s.waiting.open(g)
-				entered += len(g.slots)
-				changed = append(changed, g.slots...)
-			}
+		it := &s.items[slot]
+		if !it.is(waits) {
+			continue
+		}
+		if g := s.waiting.groups[it.Group]; s.rewarded(g.slots) {
+			s.waiting.open(g)
+			entered += len(g.slots)
+			changed = append(changed, g.slots...)
+		} else if s.retention != nil && s.retention.scored != nil { // as a table that is restored would rank it
+			s.retention.scored.weigh(slot)
 		}
 	}
 	s.findGroups(settled)

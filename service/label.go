@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
@@ -22,13 +23,19 @@ func giveRewards(ctx context.Context, t *table, r *wire.RewardRequest) (any, err
 	}
 	defer t.service.tableMemory.add(-bytes) // info recounts
 	var answer wire.RewardAnswer
+	t.rewarding.Add(1)
+	defer t.rewarding.Add(-1)
 	err := t.unlessDropped(func() (err error) {
 		if err = t.checkJournal(); err == nil {
 			answer.Rewarded, err = t.rollouts.Reward(t.named(ctx), given)
 		}
 		return err
 	})
+	refused := err != nil
 	if _, err = t.committed(ctx, err); err != nil {
+		if !refused { // the table has the rewards, and the journal may not
+			t.failed.Add(1)
+		}
 		return nil, err
 	}
 	answer.TableInfo = t.info()
@@ -42,7 +49,11 @@ func (t *table) labeller(ctx context.Context, by string) string {
 	if name == "" || by == "" {
 		return cmp.Or(by, name)
 	}
-	return name + ": " + by
+	both := name + ": " + by
+	if len(both) > rollout.MostRewardBytes { // what the caller says is cut: 128 bytes of it are allowed without a token
+		both = strings.ToValidUTF8(both[:rollout.MostRewardBytes], "")
+	}
+	return both
 }
 
 // Reward implements [browse.Rewarder]: it is the action wire.Reward.

@@ -48,6 +48,9 @@ type table struct {
 	counting          sync.Mutex    // guards heldBytes
 	heldBytes         int64         // its part of Service.tableMemory
 	consumed, flushed atomic.Uint64 // times that rollouts left a queue for good, and how many of them are on disk
+
+	rewarding atomic.Int64 // calls that give rewards and have not seen their commit
+	failed    atomic.Int64 // of those, how many ended without one since the last that a draw saw
 }
 
 // create creates a table, if there may be another, or returns the existing one if it has the same definition.
@@ -326,14 +329,22 @@ func raise(a *atomic.Uint64, n uint64) {
 	}
 }
 
-// commitShown waits until the rollouts with ids up to last are committed, before they are drawn or exported. Without it
-// a crash could undo an insertion whose rollouts were seen, and the repeated insertion would bring them again under
-// other ids.
+// commitShown waits until the rollouts with ids up to last are committed, before they are drawn or exported, and so are
+// the rewards that were given. Without it a crash could undo an insertion whose rollouts were seen, and the repeated
+// insertion would bring them again under other ids; or a reward that let a group be drawn.
 func (t *table) commitShown(ctx context.Context, last rollout.ID) error {
 	if t.journal == nil {
 		return nil
 	}
-	return t.journalError(t.journal.CommitUpTo(ctx, last))
+	failed := t.failed.Load()
+	if failed == 0 && t.rewarding.Load() == 0 {
+		return t.journalError(t.journal.CommitUpTo(ctx, last))
+	}
+	err := t.commit(ctx)
+	if err == nil {
+		t.failed.CompareAndSwap(failed, 0) // unless another failed meanwhile
+	}
+	return err
 }
 
 // commitSaved is commitShown for exports and checkpoints. They save all that there is once the journal of a service

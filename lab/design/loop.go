@@ -296,6 +296,8 @@ func (l Loop) table() Verdict {
 		return Verdict{Answer: answer, Why: head + ": " + fmt.Sprintf(format, args...)}
 	}
 	switch {
+	case l.Right == nil && l.Groups == 0:
+		return tell(CannotTell, "no group had its rewards when it was inserted")
 	case l.Right == nil:
 		return tell(DoesNotPay, "%s, and %s was judged for rewards of right or wrong only", plain, kept)
 	case *l.Right == 0:

@@ -1,6 +1,7 @@
 """RolloutStore, and what it tells of the loop that uses it."""
 
 import logging
+import math
 import os
 import pathlib
 import re
@@ -16,6 +17,8 @@ import reprise
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-loops installs it")
 
+from reprise.advice import Meter  # noqa: E402
+from reprise.stats import Stats  # noqa: E402
 from reprise.torch import Objective, RolloutStore, inputs, loss, restrict  # noqa: E402
 
 GROUP, BATCH = 8, 64
@@ -228,6 +231,14 @@ def test_rare_right_answers_to_prompts_that_come_back_are_worth_a_table(client: 
     advice = bandit.store.advice()
     assert advice.figures["asked"] == 20 and 0 < advice.figures["right"] < 0.1
     assert advice.verdicts["table"]["answer"] == "pays" and "come back 20 times" in advice.line
+
+
+def test_groups_whose_rewards_come_later_are_left_out_of_the_advice() -> None:
+    meter = Meter(8, 2, Stats)
+    for rewards in ([1.0, 0.0, 0.0, math.nan], [0.0, 0.0, math.nan, math.nan]):
+        meter.inserted(rewards, [7, 7, 9, 9])
+    figures = meter.figures()
+    assert (figures["groups"], figures["flat_groups"], figures["right"]) == (2, 1, 0.25)
 
 
 def test_what_the_figures_do_not_decide_is_said(

@@ -122,6 +122,9 @@ func one(of Source, r *http.Request) (any, error) {
 }
 
 func score(of Source, r *http.Request) (any, error) {
+	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		return nil, fmt.Errorf("scoring takes time, and another page asked for it: open this one: %w", rollout.ErrInvalid)
+	}
 	id, err := whole(r.URL.Query(), "id")
 	if err != nil {
 		return nil, err

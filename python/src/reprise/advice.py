@@ -77,11 +77,13 @@ class Meter:
             self._generated.append(seconds / rollouts)
 
     def inserted(self, rewards: npt.ArrayLike, groups: npt.ArrayLike, prompts: Sequence[str | None] = ()) -> None:
-        """Note rewards [B] with the group of each, and its prompt."""
+        """Note rewards [B] with the group of each, and its prompt. Groups with a reward that comes later are left out."""
         if not self._measures:
             return
-        values = np.asarray(rewards, np.float64)
-        _, of, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+        values, groups = np.asarray(rewards, np.float64), np.asarray(groups)
+        known = ~np.isin(groups, groups[np.isnan(values)])
+        values, groups = values[known], groups[known]
+        _, of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         of, count = of.reshape(-1), len(sizes)
         least, most = np.full(count, math.inf), np.full(count, -math.inf)
         np.minimum.at(least, of, values)
