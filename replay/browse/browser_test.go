@@ -314,7 +314,7 @@ func TestTokensAreColouredByTheRatioToThePolicy(t *testing.T) {
 	address := serve(t, browse.Table{Table: filled(t), Decoder: spelt{}, Policy: halved{}})
 	p.Size(1280, 900)
 	p.Go(address + "&id=121&colour=ratio+to+the+policy")
-	said := `document.querySelector(".tools output").textContent`
+	said := `document.querySelector(".tools output")?.textContent`
 	until(p, said+`.startsWith("By")`)
 	if got := p.Text(said); got != "By a test's policy: mean ratio 0.5417, 36 of 36 tokens outside 0.8 to 1.2" {
 		t.Errorf("the page says %q", got)
@@ -449,7 +449,7 @@ func TestAFileShowsItsRolloutsWithoutATable(t *testing.T) {
 		t.Errorf("a hostile text is shown as %s", shown)
 	}
 	p.Eval(`(() => { const s = document.querySelector(".tools select"); s.value = "ratio to the policy"; s.onchange(); })()`)
-	until(p, `document.querySelector(".tools output").textContent.startsWith("By a test's policy: mean ratio 1, 0 of ")`)
+	until(p, `document.querySelector(".tools output")?.textContent.startsWith("By a test's policy: mean ratio 1, 0 of ")`)
 	p.Eval(`document.querySelector("#one .mate a[href*='id=302']").click()`)
 	until(p, `document.querySelector("#one .alarm")?.textContent.includes("rollout 302 is not one of them")`)
 	p.Eval(`history.back()`)
