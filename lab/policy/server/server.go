@@ -421,7 +421,7 @@ func (s *Server) Abort(ctx context.Context) error {
 // pauseFor pauses the server. With recompute, requests in progress compute their keys and values again when they go on.
 func (s *Server) pauseFor(ctx context.Context, p pause, recompute bool) error {
 	return s.do(ctx, func(g *policy.Generation) {
-		if ctx.Err() != nil { // who asked is gone, and may have asked to go on since
+		if p != running && ctx.Err() != nil { // who asked is gone, and may have asked to go on since
 			return
 		}
 		s.paused = p
