@@ -250,7 +250,8 @@ func sameNumber(a, b json.RawMessage) bool {
 // apply them before and others after these are taken, and the learner knows of none.
 var steering = []string{"allowed_token_ids", "bad_words", "guided_choice", "guided_grammar", "guided_json",
 	"guided_regex",
-	"logit_bias", "logits_processors", "min_tokens", "structured_outputs", "structural_tag", "thinking_token_budget"}
+	"logit_bias", "logits_processors", "min_tokens", "structured_outputs", "structural_tag", "thinking_token_budget",
+	"vllm_xargs"} // of logits processors that the server was given
 
 // untrained returns the first field that steers sampling.
 func untrained(fields map[string]json.RawMessage) string {

@@ -201,7 +201,10 @@ func (c *Capture) session(name string) (*session, Outcome, error) {
 		return s, Outcome{}, nil
 	}
 	if o, ok := c.ended[name]; ok {
-		return nil, o, nil
+		return nil, o.Outcome, nil
+	}
+	if of, ok := c.past[name]; ok {
+		return nil, c.ended[of].Outcome, nil
 	}
 	return nil, Outcome{}, refuse(http.StatusNotFound, "session %.60q: capture knows none of this name: want that of "+
 		"a call's "+
@@ -267,7 +270,7 @@ func (c *Capture) reward(s *session, r rewardRequest) error {
 	c.mu.Lock()
 	err := c.mayReward(s, r)
 	c.rewards++
-	given := &reward{*r.Reward, r.Task, r.Group, c.rewards, c.options.Group, time.Now()}
+	given := &reward{*r.Reward, r.Task, r.Group, c.rewards, time.Now()}
 	again, gone := s.reward != nil, c.sessions[s.id] != s
 	c.mu.Unlock()
 	if err != nil || again || gone { // one that has gone meanwhile is found among those that have ended
@@ -278,9 +281,6 @@ func (c *Capture) reward(s *session, r rewardRequest) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sessions[s.id] != s {
-		return nil
-	}
 	s.reward = given
 	c.join(s)
 	return nil
@@ -342,7 +342,7 @@ func (c *Capture) state(s *session) Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o, ended := c.ended[s.id]; ended && c.sessions[s.id] != s {
-		return o
+		return o.Outcome
 	}
 	o := Outcome{Session: s.id, State: Open, Calls: s.calls, Kept: "in memory"}
 	if c.files != nil {
@@ -374,7 +374,7 @@ func (c *Capture) Discard(name string) (Outcome, error) {
 	defer c.mu.Unlock()
 	switch {
 	case c.sessions[s.id] != s:
-		return c.ended[s.id], nil
+		return c.ended[s.id].Outcome, nil
 	case s.under > 0:
 		return Outcome{}, refuse(http.StatusConflict, "session %q has calls under way: end them first", s.id)
 	case s.reward != nil && c.leave(s) == 0:
@@ -382,7 +382,7 @@ func (c *Capture) Discard(name string) (Outcome, error) {
 	}
 	c.stats.Discarded++
 	c.drop([]*session{s}, Discarded, []string{"the client ended it"})
-	return c.ended[s.id], nil
+	return c.ended[s.id].Outcome, nil
 }
 
 // statusOf returns the status of an error.

@@ -49,7 +49,6 @@ type reward struct {
 	Task   string    `json:"task,omitempty"`
 	Group  string    `json:"group,omitempty"`
 	Order  int64     `json:"order"` // of all rewards: a group is those that came first
-	Of     int       `json:"of"`    // sessions of a group
 	At     time.Time `json:"at"`
 }
 
@@ -91,7 +90,7 @@ func (s *session) pieces(list []engine.Recorded, untrained, answer string) []pie
 	out := make([]piece, 0, len(list))
 	next := len(s.branches)
 	for i, r := range list {
-		p := piece{Tokens: r.Tokens, Logprobs: r.Logprobs, Versions: r.Versions, Truncated: r.Finish == engine.Length,
+		p := piece{Tokens: r.Tokens, Logprobs: r.Logprobs, Versions: r.Versions, Truncated: r.Finish != engine.Stopped,
 			Untrained: untrained, Answer: answer, First: i == 0}
 		if i > 0 && slices.Equal(r.Prompt, list[0].Prompt) {
 			p.Branch, p.Parent, p.Shared = next, out[0].Branch, len(r.Prompt)
