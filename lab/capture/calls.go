@@ -46,11 +46,13 @@ func (h *held) grow(n int64) bool {
 	return true
 }
 
-// turn makes bytes of a call those of a session.
-func (h *held) turn(n int64) {
-	kept := max(min(n, h.bytes), 0)
-	h.bytes -= kept
-	h.memory.force(n - kept)
+// turn makes bytes of a call those of a session. It reports whether there was room for those that the call lacked.
+func (h *held) turn(n int64) bool {
+	if n > h.bytes && !h.grow(n-h.bytes) {
+		return false
+	}
+	h.bytes -= n
+	return true
 }
 
 func (h *held) free() {
@@ -136,6 +138,7 @@ func (c *Capture) record(s *session, p *engine.Passing, list []engine.Recorded, 
 	c.mu.Lock()
 	late, first := s.reward != nil, s.calls == 0
 	pieces := s.pieces(list, p.Untrained, p.ID())
+	growth := s.sizeOf(pieces)
 	c.mu.Unlock()
 	if late {
 		c.count(func(s *Stats) { s.Broken++ })
@@ -146,11 +149,16 @@ func (c *Capture) record(s *session, p *engine.Passing, list []engine.Recorded, 
 	if first {
 		lines = []line{{Begin: &s.begin}, {Pieces: pieces}}
 	}
+	if !h.turn(growth) {
+		return c.full()
+	}
 	if err := c.files.write(s, false, lines...); err != nil {
+		c.memory.give(growth)
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.charge += growth
 	before := len(s.branches)
 	for _, piece := range pieces {
 		if piece.Branch < len(s.branches) {
@@ -165,9 +173,6 @@ func (c *Capture) record(s *session, p *engine.Passing, list []engine.Recorded, 
 	} else {
 		c.answers[p.ID()] = s
 	}
-	size := s.size()
-	h.turn(size - s.charge)
-	s.charge = size
 	c.stats.Calls++
 	if p.Untrained != "" {
 		if c.stats.Untrained++; c.stats.Untrained == 1 {

@@ -493,8 +493,26 @@ func (c *Capture) join(s *session) {
 	}()
 }
 
+// charge counts what sessions take while they are inserted, until they are released. Calls are refused meanwhile if
+// there is no room for both.
+func (c *Capture) charge(group []*session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range group {
+		var n int64
+		for i, b := range s.branches {
+			if !c.options.Latest || i == s.latest {
+				n += builtBytes * int64(len(b.tokens))
+			}
+		}
+		c.memory.force(n)
+		s.charge += n
+	}
+}
+
 // insert puts a group into the table, once, however long that takes, and ends its sessions.
 func (c *Capture) insert(group []*session, task string) {
+	c.charge(group)
 	var rollouts []*rollout.Rollout
 	name := sha256.New()
 	leftOut := 0

@@ -619,6 +619,29 @@ func TestMemoryIsBoundedAndComesBack(t *testing.T) {
 	}
 }
 
+// A short call may make a session grow by its prompt once for each answer.
+func TestACallIsRefusedForWhatItsAnswersWouldHold(t *testing.T) {
+	event := fields{"id": "x", "prompt_token_ids": slices.Repeat([]int{1}, 10_000), "choices": []fields{}}
+	for i := range 16 {
+		event["choices"] = append(event["choices"].([]fields), fields{"index": i, "finish_reason": "stop",
+			"token_ids": []int{1}, "logprobs": fields{"content": []fields{{"logprob": -1}}},
+			"weight_versions": []fields{{"version": "0", "start": 0, "end": 1}}})
+	}
+	address, _, _ := serveEngine(t)
+	o := usual()
+	o.Memory = 1 << 20 // 16 branches of 10,000 tokens take more
+	a, _ := start(t, o, fault(t, address, func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(event)
+	}), serveTable(t, nil))
+	status, _, text := a.ask("POST", "/v1/chat/completions", fields{"messages": []fields{message("user", "1")}, "n": 16})
+	if status != 503 || !strings.Contains(text, "--memory") {
+		t.Errorf("%d: %.300s", status, text)
+	}
+	if s := a.capture.Stats(); s.Calls != 0 || s.Sessions != 0 || s.Memory != 0 || s.Refused != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestBadCallsAreRefusedByName(t *testing.T) {
 	address, _, _ := serveEngine(t)
 	a, _ := start(t, usual(), address, serveTable(t, nil))
@@ -639,6 +662,7 @@ func TestBadCallsAreRefusedByName(t *testing.T) {
 		"echo":          {"/v1/completions", fields{"prompt": "1", "echo": true}, 400, "echo", nil},
 		"prompts":       {"/v1/completions", fields{"prompt": []string{"1", "2"}}, 400, "prompt", nil},
 		"n":             {"/v1/chat/completions", with("n", 0), 400, "n: 0", nil},
+		"many answers":  {"/v1/chat/completions", with("n", 17), 400, "n: 17: want 1 to 16", nil},
 		"the engine's": {"/v1/chat/completions", with("response_format", fields{"type": "json_object"}), 400,
 			"response_format", nil},
 		"a long name": {"/v1/chat/completions", good, 400, "session", []string{capture.SessionHeader,

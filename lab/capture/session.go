@@ -173,6 +173,7 @@ const (
 	answerBytes  = 128
 	tokenBytes   = 8 // as they grow, slices have up to twice the room that they need
 	sampledBytes = 16
+	builtBytes   = 2 * 24 // a token of a rollout while it is inserted, with the message that is made of it
 )
 
 // size returns the bytes that a session holds.
@@ -182,6 +183,23 @@ func (s *session) size() int64 {
 		n += branchBytes + tokenBytes*int64(len(b.tokens)) + turnBytes*int64(len(b.turns))
 		for _, t := range b.turns {
 			n += sampledBytes * int64(len(t.logprobs))
+		}
+	}
+	return n
+}
+
+// sizeOf returns the bytes that pieces of one call add to a session.
+func (s *session) sizeOf(pieces []piece) (n int64) {
+	for _, p := range pieces {
+		n += tokenBytes * int64(len(p.Context)+len(p.Tokens))
+		if p.Branch >= len(s.branches) {
+			n += branchBytes + tokenBytes*int64(p.Shared)
+		}
+		if p.Untrained == "" && len(p.Tokens) > 0 {
+			n += turnBytes + sampledBytes*int64(len(p.Tokens))
+		}
+		if p.First {
+			n += answerBytes
 		}
 	}
 	return n
