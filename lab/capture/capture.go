@@ -71,6 +71,7 @@ type Capture struct {
 	log     *slog.Logger
 	files   *files
 	memory  memory
+	silence silence
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -157,7 +158,8 @@ func New(o Options, g *engine.Gateway, table *client.Table, log *slog.Logger) (*
 		return nil, fmt.Errorf("data: %w", err)
 	}
 	c := &Capture{options: o, gateway: g, table: table.Waiting(client.Forever), log: log, files: kept,
-		memory: memory{limit: o.Memory}, sessions: make(map[string]*session), answers: make(map[string]*session),
+		memory: memory{limit: o.Memory}, silence: silence{engineSilence, agentSilence},
+		sessions: make(map[string]*session), answers: make(map[string]*session),
 		unnamed: newPrefixes(), waiting: make(map[groupKey][]*session), ended: make(map[string]Ended),
 		past: make(map[string]string)}
 	c.working, c.stop = context.WithCancel(context.Background())
