@@ -535,16 +535,15 @@ func TestNothingEntersATableThatPrepareRefused(t *testing.T) {
 	}
 	text := `{"begin":{"id":"a","uid":"u"}}` + "\n" + `{"pieces":[{"branch":0,"parent":-1,"context":[1],"tokens":[2],` +
 		`"logprobs":[-1],"versions":[0],"first":true}]}` + "\n" + `{"reward":{"reward":1,"order":3}}` + "\n"
-	file := filepath.Join(o.Data, "sessions", "a.jsonl")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(o.Data, "sessions", "a.jsonl"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	table := serveTable(t, func(d *wire.Table) { d.GroupSize = 2 })
 	if err := prepare(t, o, address, table); err == nil || !strings.Contains(err.Error(), "group: 1: want 2") {
 		t.Errorf("%v", err)
 	}
-	if got, err := os.ReadFile(file); err != nil || string(got) != text { // else it was refused by the table, and is gone
-		t.Errorf("the session's file is %q, %v", got, err)
+	if text, err := os.ReadFile(filepath.Join(o.Data, "ended.jsonl")); err == nil {
+		t.Errorf("the session has ended: %s", text)
 	}
 }
 
