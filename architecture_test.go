@@ -50,7 +50,7 @@ func mayImport() map[string][]string {
 		"lab/sim":       {"lab/pipeline", "replay", "rollout", "lab/task"},
 		"lab/report":    {"lab/results", "lab/design", "lab/sim"},
 		"lab/board":     {"lab/report", "lab/results", "replay", "rollout"}, // the latter two for the page of a run's rollouts
-		"lab/capture":   {"rollout", "engine", "client"},
+		"lab/capture":   {"rollout", "replay", "engine", "wire", "client"},
 		"lab/worker":    {"rollout", "lab/task", "lab/policy", "engine", "wire", "client"},
 		"lab/run": {"lab/pipeline", "lab/policy", "replay", "lab/task", "lab/objective", "advantage", "rollout",
 			"lab/results", "wire", "client", "engine", "lab/design"},

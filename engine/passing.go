@@ -180,7 +180,8 @@ func (g *Gateway) NewPassing(path string, text []byte, s Sampling) (*Passing, er
 	var problems option.Problems
 	problems.Check(!asked.Echo, "echo", asked.Echo, "false: the prompt would be recorded as sampled")
 	problems.Check(!asked.Beam, "use_beam_search", asked.Beam, "false: its tokens are not sampled")
-	problems.Check(p.choices >= 1 && p.choices <= maxChoices, "n", p.choices, "1 to %d", maxChoices)
+	problems.Check(p.choices >= 1 && p.choices <= maxChoices, "n", p.choices, "1 to %d: ask for more in several calls",
+		maxChoices)
 	var several []json.RawMessage
 	if json.Unmarshal(fields["prompt"], &several) == nil && len(several) > 0 {
 		var id int32
@@ -250,7 +251,8 @@ func sameNumber(a, b json.RawMessage) bool {
 // apply them before and others after these are taken, and the learner knows of none.
 var steering = []string{"allowed_token_ids", "bad_words", "guided_choice", "guided_grammar", "guided_json",
 	"guided_regex",
-	"logit_bias", "logits_processors", "min_tokens", "structured_outputs", "structural_tag", "thinking_token_budget"}
+	"logit_bias", "logits_processors", "min_tokens", "structured_outputs", "structural_tag", "thinking_token_budget",
+	"vllm_xargs"} // of logits processors that the server was given
 
 // untrained returns the first field that steers sampling.
 func untrained(fields map[string]json.RawMessage) string {
@@ -315,8 +317,8 @@ func (p *Passing) Read(text []byte) ([]byte, error) {
 	return p.without(text)
 }
 
-// maxChoices bounds the completions of one call.
-const maxChoices = 1024
+// maxChoices bounds the completions of one call, each of which is recorded with the prompt.
+const maxChoices = 16
 
 func (p *Passing) add(c passedChoice) error {
 	if c.Index < 0 || c.Index >= maxChoices {

@@ -47,7 +47,7 @@ func TestACallAsksForWhatARolloutNeeds(t *testing.T) {
 		`"logit_bias": {"4": 1}`: true, `"logit_bias": {}`: false, `"response_format": {"type": "json_object"}`: true,
 		`"response_format": {"type": "text"}`: false, `"tool_choice": "required"`: true, `"tool_choice": "auto"`: false,
 		`"tool_choice": {"type": "function"}`: true, `"min_tokens": 3`: true, `"structured_outputs": null`: false,
-		`"guided_json": "{}"`: true, `"stop": ["x"]`: false,
+		`"guided_json": "{}"`: true, `"vllm_xargs": {"a": 1}`: true, `"stop": ["x"]`: false,
 	} {
 		if p := passing(t, CompletionsPath, `{"prompt": "x", `+field+`}`); (p.Untrained != "") != steers {
 			t.Errorf("%s: untrained is %q", field, p.Untrained)

@@ -46,11 +46,13 @@ func (h *held) grow(n int64) bool {
 	return true
 }
 
-// turn makes bytes of a call those of a session.
-func (h *held) turn(n int64) {
-	kept := max(min(n, h.bytes), 0)
-	h.bytes -= kept
-	h.memory.force(n - kept)
+// turn makes bytes of a call those of a session. It reports whether there was room for those that the call lacked.
+func (h *held) turn(n int64) bool {
+	if n > h.bytes && !h.grow(n-h.bytes) {
+		return false
+	}
+	h.bytes -= n
+	return true
 }
 
 func (h *held) free() {
@@ -136,6 +138,7 @@ func (c *Capture) record(s *session, p *engine.Passing, list []engine.Recorded, 
 	c.mu.Lock()
 	late, first := s.reward != nil, s.calls == 0
 	pieces := s.pieces(list, p.Untrained, p.ID())
+	growth := s.sizeOf(pieces)
 	c.mu.Unlock()
 	if late {
 		c.count(func(s *Stats) { s.Broken++ })
@@ -146,11 +149,16 @@ func (c *Capture) record(s *session, p *engine.Passing, list []engine.Recorded, 
 	if first {
 		lines = []line{{Begin: &s.begin}, {Pieces: pieces}}
 	}
+	if !h.turn(growth) {
+		return c.full()
+	}
 	if err := c.files.write(s, false, lines...); err != nil {
+		c.memory.give(growth)
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.charge += growth
 	before := len(s.branches)
 	for _, piece := range pieces {
 		if piece.Branch < len(s.branches) {
@@ -165,9 +173,6 @@ func (c *Capture) record(s *session, p *engine.Passing, list []engine.Recorded, 
 	} else {
 		c.answers[p.ID()] = s
 	}
-	size := s.size()
-	h.turn(size - s.charge)
-	s.charge = size
 	c.stats.Calls++
 	if p.Untrained != "" {
 		if c.stats.Untrained++; c.stats.Untrained == 1 {
@@ -201,7 +206,10 @@ func (c *Capture) session(name string) (*session, Outcome, error) {
 		return s, Outcome{}, nil
 	}
 	if o, ok := c.ended[name]; ok {
-		return nil, o, nil
+		return nil, o.Outcome, nil
+	}
+	if of, ok := c.past[name]; ok {
+		return nil, c.ended[of].Outcome, nil
 	}
 	return nil, Outcome{}, refuse(http.StatusNotFound, "session %.60q: capture knows none of this name: want that of "+
 		"a call's "+
@@ -267,7 +275,7 @@ func (c *Capture) reward(s *session, r rewardRequest) error {
 	c.mu.Lock()
 	err := c.mayReward(s, r)
 	c.rewards++
-	given := &reward{*r.Reward, r.Task, r.Group, c.rewards, c.options.Group, time.Now()}
+	given := &reward{*r.Reward, r.Task, r.Group, c.rewards, time.Now()}
 	again, gone := s.reward != nil, c.sessions[s.id] != s
 	c.mu.Unlock()
 	if err != nil || again || gone { // one that has gone meanwhile is found among those that have ended
@@ -278,9 +286,6 @@ func (c *Capture) reward(s *session, r rewardRequest) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sessions[s.id] != s {
-		return nil
-	}
 	s.reward = given
 	c.join(s)
 	return nil
@@ -342,7 +347,7 @@ func (c *Capture) state(s *session) Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o, ended := c.ended[s.id]; ended && c.sessions[s.id] != s {
-		return o
+		return o.Outcome
 	}
 	o := Outcome{Session: s.id, State: Open, Calls: s.calls, Kept: "in memory"}
 	if c.files != nil {
@@ -374,7 +379,7 @@ func (c *Capture) Discard(name string) (Outcome, error) {
 	defer c.mu.Unlock()
 	switch {
 	case c.sessions[s.id] != s:
-		return c.ended[s.id], nil
+		return c.ended[s.id].Outcome, nil
 	case s.under > 0:
 		return Outcome{}, refuse(http.StatusConflict, "session %q has calls under way: end them first", s.id)
 	case s.reward != nil && c.leave(s) == 0:
@@ -382,7 +387,7 @@ func (c *Capture) Discard(name string) (Outcome, error) {
 	}
 	c.stats.Discarded++
 	c.drop([]*session{s}, Discarded, []string{"the client ended it"})
-	return c.ended[s.id], nil
+	return c.ended[s.id].Outcome, nil
 }
 
 // statusOf returns the status of an error.

@@ -29,8 +29,10 @@ import (
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/words"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/rollout/option"
+	"github.com/reprise-rl/reprise/wire"
 )
 
 // Options say how agents are recorded.
@@ -41,6 +43,7 @@ type Options struct {
 	Memory      int64         // bytes that sessions and calls under way may hold
 	Data        string        // folder in which sessions survive a kill; "": they do not
 	Latest      bool          // only the rollout of a session's latest call is inserted; the others are left out
+	Table       string        // address of the table, which Data keeps: its sessions enter no other; "": the name
 
 	// Weights is the folder in which a trainer publishes versions (engine.Publish); "": the engine has its weights from
 	// elsewhere.
@@ -68,18 +71,21 @@ type Capture struct {
 	log     *slog.Logger
 	files   *files
 	memory  memory
+	silence silence
 
 	mu       sync.Mutex
 	sessions map[string]*session
 	answers  map[string]*session // by the ids of the engine's answers
 	unnamed  prefixes
 	waiting  map[groupKey][]*session // with a reward, in its order
-	ended    map[string]Outcome
-	order    []string // of ended, the oldest first
+	ended    map[string]Ended
+	order    []string          // of ended, the oldest first
+	past     map[string]string // the sessions in ended, by the ids of their answers
 	rewards  int64
 	stats    Stats
 
-	groupSize int // of the table; 0: groups may differ
+	groupSize int        // of the table; 0: groups may differ
+	recovered []*session // from the folder, until [Capture.Prepare] goes on with them
 
 	rewarding sync.Mutex // taken after a session's recording: rewards are noted in the order in which they join groups
 	inserts   sync.WaitGroup
@@ -92,8 +98,9 @@ type groupKey struct{ task, group string }
 
 // Bounds.
 const (
-	maxEnded = 10_000 // sessions that have ended and are remembered
-	maxName  = 200    // bytes of a session's, task's or group's name
+	maxEnded = 10_000  // sessions that have ended and are remembered
+	maxPast  = 100_000 // ids of their answers: if there are more, fewer sessions are remembered
+	maxName  = 200     // bytes of a session's, task's or group's name
 )
 
 // Stats count what a capture has seen.
@@ -151,8 +158,10 @@ func New(o Options, g *engine.Gateway, table *client.Table, log *slog.Logger) (*
 		return nil, fmt.Errorf("data: %w", err)
 	}
 	c := &Capture{options: o, gateway: g, table: table.Waiting(client.Forever), log: log, files: kept,
-		memory: memory{limit: o.Memory}, sessions: make(map[string]*session), answers: make(map[string]*session),
-		unnamed: newPrefixes(), waiting: make(map[groupKey][]*session), ended: make(map[string]Outcome)}
+		memory: memory{limit: o.Memory}, silence: silence{engineSilence, agentSilence},
+		sessions: make(map[string]*session), answers: make(map[string]*session),
+		unnamed: newPrefixes(), waiting: make(map[groupKey][]*session), ended: make(map[string]Ended),
+		past: make(map[string]string)}
 	c.working, c.stop = context.WithCancel(context.Background())
 	if err := c.recover(); err != nil {
 		return nil, errors.Join(err, kept.close())
@@ -169,7 +178,9 @@ func (c *Capture) recover() error {
 	for _, e := range ended {
 		c.remember(e)
 	}
-	slices.SortFunc(held, func(a, b *session) int { return cmp.Compare(a.order(), b.order()) })
+	if err := c.files.settle(c.settings(), len(held) > 0); err != nil {
+		return err
+	}
 	for _, s := range held {
 		s.charge = s.size()
 		c.memory.force(s.charge)
@@ -178,21 +189,29 @@ func (c *Capture) recover() error {
 	if len(held) > 0 {
 		c.log.Info("sessions were taken up", "sessions", len(held), "folder", c.options.Data)
 	}
-	for _, s := range held { // or those of a group might enter twice, in different company
-		if s.reward != nil && s.reward.Of != c.options.Group {
-			return &option.Error{Key: "group", Value: c.options.Group, Want: fmt.Sprintf("%d, in which sessions of %s wait, "+
-				"or another --data", s.reward.Of, c.options.Data)}
-		}
-	}
+	c.recovered = held
+	return nil
+}
+
+// settings returns what sessions of the folder depend on.
+func (c *Capture) settings() settings {
+	return settings{cmp.Or(c.options.Table, c.table.Name()), c.options.Group, c.options.Temperature, c.options.Latest}
+}
+
+// resume goes on with the sessions of the folder: their deadlines begin anew, and whole groups enter the table.
+func (c *Capture) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range held { // in the order of their rewards, so that groups are those of before
+	// In the order of their rewards, so that groups are those of before.
+	slices.SortFunc(c.recovered, func(a, b *session) int { return cmp.Compare(a.order(), b.order()) })
+	for _, s := range c.recovered {
+		s.touched = time.Now()
 		if s.reward != nil {
 			c.rewards = max(c.rewards, s.reward.Order)
 			c.join(s)
 		}
 	}
-	return nil
+	c.recovered = nil
 }
 
 func newSession(b begin) *session {
@@ -240,13 +259,28 @@ func (c *Capture) release(s *session) {
 
 // remember notes what became of a session.
 func (c *Capture) remember(e Ended) {
-	if _, twice := c.ended[e.Session]; !twice {
+	if was, twice := c.ended[e.Session]; twice {
+		c.forget(was)
+	} else {
 		c.order = append(c.order, e.Session)
 	}
-	c.ended[e.Session] = e.Outcome
-	for len(c.order) > maxEnded {
-		delete(c.ended, c.order[0])
+	c.ended[e.Session] = e
+	for _, id := range e.Answers {
+		c.past[id] = e.Session
+	}
+	for len(c.order) > maxEnded || len(c.past) > maxPast && len(c.order) > 1 {
+		c.forget(c.ended[c.order[0]])
 		c.order = c.order[1:]
+	}
+}
+
+// forget removes what became of a session.
+func (c *Capture) forget(e Ended) {
+	delete(c.ended, e.Session)
+	for _, id := range e.Answers {
+		if c.past[id] == e.Session {
+			delete(c.past, id)
+		}
 	}
 }
 
@@ -265,7 +299,8 @@ func (c *Capture) count(change func(*Stats)) {
 	change(&c.stats)
 }
 
-// Prepare compares the group with the table's, and finds out whether the engine's calls can be recorded.
+// Prepare compares the group with the table's, and finds out whether the engine's calls can be recorded. Then groups of
+// the folder that are whole enter the table.
 func (c *Capture) Prepare(ctx context.Context) error {
 	info, err := c.table.Info(ctx)
 	if err != nil {
@@ -276,10 +311,18 @@ func (c *Capture) Prepare(ctx context.Context) error {
 			return &option.Error{Key: "group", Value: c.options.Group, Want: fmt.Sprintf("%d, the group_size of table %s",
 				d.GroupSize, c.table.Name())}
 		}
+		if d.Unit == replay.UnitStep {
+			return &option.Error{Key: "unit", Value: d.Unit, Want: fmt.Sprintf("%s or %s: table %s splits rollouts into "+
+				"steps, and sessions enter as whole rollouts: give another --table", replay.UnitRollout, replay.UnitGroup,
+				c.table.Name())}
+		}
 		c.groupSize = d.GroupSize
 	}
-	_, err = c.gateway.Probe(ctx, engine.Sampling{Temperature: c.options.Temperature, TopP: 1})
-	return err
+	if _, err = c.gateway.Probe(ctx, engine.Sampling{Temperature: c.options.Temperature, TopP: 1}); err != nil {
+		return err
+	}
+	c.resume()
+	return nil
 }
 
 // Run looks after deadlines and weights until the context ends. It comes after [Capture.Prepare], as all calls do.
@@ -369,21 +412,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (c *Capture) expire(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var gone []*session
+	var gone []*session // whose recording is held, until their files are gone
 	var why []string
 	for _, s := range c.sessions {
-		since := s.touched
-		if s.reward != nil {
+		since := s.touched // or when the folder was read
+		if s.reward != nil && s.reward.At.After(since) {
 			since = s.reward.At
 		}
-		if s.under > 0 || now.Sub(since) < c.options.Deadline {
+		// Who holds recording is about to write a reward, or to end the session.
+		if s.under > 0 || now.Sub(since) < c.options.Deadline || !s.recording.TryLock() {
 			continue
 		}
 		reason := fmt.Sprintf("no call and no reward for %v", c.options.Deadline)
 		if s.reward != nil {
 			have := c.leave(s)
-			if have == 0 {
-				continue // it is being inserted
+			if have == 0 { // it is being inserted
+				s.recording.Unlock()
+				continue
 			}
 			reason = fmt.Sprintf("its group had %d of %d sessions for %v", have, c.options.Group, c.options.Deadline)
 		}
@@ -394,6 +439,9 @@ func (c *Capture) expire(now time.Time) {
 		c.log.Warn("a session was lost", "session", s.id, "calls", s.calls, "why", why[i])
 	}
 	c.drop(gone, Lost, why)
+	for _, s := range gone {
+		s.recording.Unlock()
+	}
 }
 
 // leave takes a session out of the group in which it waits, and returns how many waited there, 0 if it does not.
@@ -417,7 +465,7 @@ func (c *Capture) drop(list []*session, state string, why []string) {
 	}
 	ended := make([]Ended, len(list))
 	for i, s := range list {
-		ended[i] = Ended{s.begin.UID, Outcome{Session: s.id, State: state, Calls: s.calls, Why: why[i]}}
+		ended[i] = Ended{s.begin.UID, s.answers, Outcome{Session: s.id, State: state, Calls: s.calls, Why: why[i]}}
 		if s.reward != nil {
 			ended[i].Reward = s.reward.Reward
 		}
@@ -447,8 +495,26 @@ func (c *Capture) join(s *session) {
 	}()
 }
 
+// charge counts what sessions take while they are inserted, until they are released. Calls are refused meanwhile if
+// there is no room for both.
+func (c *Capture) charge(group []*session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range group {
+		var n int64
+		for i, b := range s.branches {
+			if !c.options.Latest || i == s.latest {
+				n += builtBytes * int64(len(b.tokens))
+			}
+		}
+		c.memory.force(n)
+		s.charge += n
+	}
+}
+
 // insert puts a group into the table, once, however long that takes, and ends its sessions.
 func (c *Capture) insert(group []*session, task string) {
+	c.charge(group)
 	var rollouts []*rollout.Rollout
 	name := sha256.New()
 	leftOut := 0
@@ -470,10 +536,10 @@ func (c *Capture) insert(group []*session, task string) {
 			if answer.TooOld > 0 {
 				c.log.Warn("rollouts were too old for the table", "rollouts", answer.TooOld, "note", answer.Note)
 			}
-			c.finish(group, rollouts, ids, leftOut, nil)
+			c.finish(group, task, rollouts, ids, leftOut, nil)
 			return
-		case errors.Is(err, rollout.ErrInvalid):
-			c.finish(group, rollouts, nil, leftOut, err)
+		case errors.Is(err, rollout.ErrInvalid), errors.Is(err, wire.ErrTooLarge):
+			c.finish(group, task, rollouts, nil, leftOut, err)
 			return
 		case c.working.Err() != nil:
 			return
@@ -493,7 +559,12 @@ func (c *Capture) insert(group []*session, task string) {
 }
 
 // finish ends the sessions of a group that entered the table, or that the table refused.
-func (c *Capture) finish(group []*session, rollouts []*rollout.Rollout, ids []rollout.ID, leftOut int, refused error) {
+func (c *Capture) finish(
+	group []*session, task string, rollouts []*rollout.Rollout, ids []rollout.ID, leftOut int, refused error,
+) {
+	if len(ids) != len(rollouts) {
+		ids = nil // of a table that was made anew meanwhile, with another unit
+	}
 	list := make([]Ended, len(group))
 	for i, s := range group {
 		o := Outcome{Session: s.id, State: Inserted, Calls: s.calls, Reward: s.reward.Reward}
@@ -505,7 +576,7 @@ func (c *Capture) finish(group []*session, rollouts []*rollout.Rollout, ids []ro
 				o.Rollouts = append(o.Rollouts, id)
 			}
 		}
-		list[i] = Ended{s.begin.UID, o}
+		list[i] = Ended{s.begin.UID, s.answers, o}
 	}
 	if err := c.files.end(list, group); err != nil { // repeated after a restart, the insertion adds nothing
 		c.log.Error("sessions that ended are still on disk", "error", err)
@@ -518,7 +589,7 @@ func (c *Capture) finish(group []*session, rollouts []*rollout.Rollout, ids []ro
 	}
 	if refused != nil {
 		c.stats.Discarded += int64(len(group))
-		c.log.Warn("the table refused a group", "task", rollouts[0].PromptID, "sessions", len(group), "error", refused)
+		c.log.Warn("the table refused a group", "task", task, "sessions", len(group), "error", refused)
 		return
 	}
 	c.stats.Complete += int64(len(group))

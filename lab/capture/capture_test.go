@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/policy/hf"
 	engines "github.com/reprise-rl/reprise/lab/policy/server"
+	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/server"
 	"github.com/reprise-rl/reprise/wire"
@@ -78,6 +80,11 @@ func serveEngine(t testing.TB) (address string, m *policy.Model, w *policy.Weigh
 // serveTable serves a table.
 func serveTable(t testing.TB, change func(*wire.Table)) *client.Table {
 	t.Helper()
+	return serveTableTo(t, change, client.Options{RetryFor: -1})
+}
+
+func serveTableTo(t testing.TB, change func(*wire.Table), o client.Options) *client.Table {
+	t.Helper()
 	definition := wire.Table{Name: "agents"}
 	definition.Capacity = 4096
 	if change != nil {
@@ -89,7 +96,7 @@ func serveTable(t testing.TB, change func(*wire.Table)) *client.Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.Dial(t.Context(), s.Addresses.GRPC, client.Options{RetryFor: -1})
+	c, err := client.Dial(t.Context(), s.Addresses.GRPC, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -474,16 +481,79 @@ func TestSessionsSurviveInTheFolder(t *testing.T) {
 		t.Fatalf("%d: %+v", status, got)
 	}
 	stop()
-	other := o
-	other.Group = 3
-	if _, err := capture.New(other, nil, table, slog.New(slog.DiscardHandler)); err == nil ||
-		!strings.Contains(err.Error(), "group: 3: want 2") {
-		t.Errorf("groups of another size: %v", err)
+	for want, change := range map[string]func(*capture.Options){
+		"group: 3: want 2, with":                    func(o *capture.Options) { o.Group = 3 },
+		"temperature: 0.5: want 1, with":            func(o *capture.Options) { o.Temperature = 0.5 },
+		"latest: true: want false, with":            func(o *capture.Options) { o.Latest = true },
+		"table: other: want agents, with":           func(o *capture.Options) { o.Table = "other" },
+		"wait in " + o.Data + ", or another --data": func(o *capture.Options) { o.Group = 3 },
+	} {
+		other := o
+		change(&other)
+		if _, err := capture.New(other, nil, table, slog.New(slog.DiscardHandler)); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 	start(t, o, address, table)
 	if _, err := capture.New(o, nil, table, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(),
 		"pid") {
 		t.Errorf("a second capture of the folder: %v", err)
+	}
+}
+
+// prepare makes a capture in front of an engine, and returns why it cannot begin.
+func prepare(t *testing.T, o capture.Options, address string, table *client.Table) error {
+	t.Helper()
+	g, err := engine.OpenGateway(engine.Options{Dialect: engine.VLLM, Address: address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := capture.New(o, g, table, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.Prepare(t.Context())
+}
+
+func TestATableOfStepsIsRefusedBeforeAnyCall(t *testing.T) {
+	address, _, _ := serveEngine(t)
+	table := serveTable(t, func(d *wire.Table) { d.Unit = replay.UnitStep })
+	if err := prepare(t, usual(), address, table); err == nil ||
+		!strings.Contains(err.Error(), "unit: step: want rollout or group") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNothingEntersATableThatPrepareRefused(t *testing.T) {
+	address, _, _ := serveEngine(t)
+	o := usual()
+	o.Data = t.TempDir()
+	if err := os.MkdirAll(filepath.Join(o.Data, "sessions"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := `{"begin":{"id":"a","uid":"u"}}` + "\n" + `{"pieces":[{"branch":0,"parent":-1,"context":[1],"tokens":[2],` +
+		`"logprobs":[-1],"versions":[0],"first":true}]}` + "\n" + `{"reward":{"reward":1,"order":3}}` + "\n"
+	if err := os.WriteFile(filepath.Join(o.Data, "sessions", "a.jsonl"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	table := serveTable(t, func(d *wire.Table) { d.GroupSize = 2 })
+	if err := prepare(t, o, address, table); err == nil || !strings.Contains(err.Error(), "group: 1: want 2") {
+		t.Errorf("%v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(o.Data, "ended.jsonl")); err == nil {
+		t.Errorf("the session has ended: %s", text)
+	}
+}
+
+func TestAGroupAboveTheLargestMessageIsDiscardedWithTheReason(t *testing.T) {
+	address, _, _ := serveEngine(t)
+	a, _ := start(t, usual(), address, serveTableTo(t, nil, client.Options{RetryFor: -1, MaxMessageBytes: 16 << 10}))
+	a.chat("large", fields{"n": 16, "max_tokens": 100}, message("user", "1"))
+	status, _, text := a.ask("POST", "/sessions/large/reward", fields{"reward": 1})
+	if status != 410 || !strings.Contains(text, "discarded: ") || !strings.Contains(text, "max_message_bytes") {
+		t.Errorf("%d: %s", status, text)
 	}
 }
 
@@ -548,6 +618,29 @@ func TestMemoryIsBoundedAndComesBack(t *testing.T) {
 	}
 }
 
+// A short call may make a session grow by its prompt once for each answer.
+func TestACallIsRefusedForWhatItsAnswersWouldHold(t *testing.T) {
+	event := fields{"id": "x", "prompt_token_ids": slices.Repeat([]int{1}, 10_000), "choices": []fields{}}
+	for i := range 16 {
+		event["choices"] = append(event["choices"].([]fields), fields{"index": i, "finish_reason": "stop",
+			"token_ids": []int{1}, "logprobs": fields{"content": []fields{{"logprob": -1}}},
+			"weight_versions": []fields{{"version": "0", "start": 0, "end": 1}}})
+	}
+	address, _, _ := serveEngine(t)
+	o := usual()
+	o.Memory = 1 << 20 // 16 branches of 10,000 tokens take more
+	a, _ := start(t, o, fault(t, address, func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(event)
+	}), serveTable(t, nil))
+	status, _, text := a.ask("POST", "/v1/chat/completions", fields{"messages": []fields{message("user", "1")}, "n": 16})
+	if status != 503 || !strings.Contains(text, "--memory") {
+		t.Errorf("%d: %.300s", status, text)
+	}
+	if s := a.capture.Stats(); s.Calls != 0 || s.Sessions != 0 || s.Memory != 0 || s.Refused != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestBadCallsAreRefusedByName(t *testing.T) {
 	address, _, _ := serveEngine(t)
 	a, _ := start(t, usual(), address, serveTable(t, nil))
@@ -568,6 +661,7 @@ func TestBadCallsAreRefusedByName(t *testing.T) {
 		"echo":          {"/v1/completions", fields{"prompt": "1", "echo": true}, 400, "echo", nil},
 		"prompts":       {"/v1/completions", fields{"prompt": []string{"1", "2"}}, 400, "prompt", nil},
 		"n":             {"/v1/chat/completions", with("n", 0), 400, "n: 0", nil},
+		"many answers":  {"/v1/chat/completions", with("n", 17), 400, "n: 17: want 1 to 16", nil},
 		"the engine's": {"/v1/chat/completions", with("response_format", fields{"type": "json_object"}), 400,
 			"response_format", nil},
 		"a long name": {"/v1/chat/completions", good, 400, "session", []string{capture.SessionHeader,

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/reprise-rl/reprise/internal/disk"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // files keeps sessions in a folder. A session is a file of lines, each a JSON object, that grows with every call: what
@@ -36,11 +37,51 @@ type line struct {
 
 // Ended is what became of a session.
 type Ended struct {
-	UID string `json:"uid"` // of its beginning
+	UID     string   `json:"uid"`               // of its beginning
+	Answers []string `json:"answers,omitempty"` // ids, which also name the session
 	Outcome
 }
 
-const endedFile = "ended.jsonl"
+const (
+	endedFile    = "ended.jsonl"
+	settingsFile = "settings.json"
+)
+
+// settings are the options on which the sessions of a folder depend. With others, groups would enter in other company,
+// with a wrong temperature, or a second time in another table.
+type settings struct {
+	Table       string  `json:"table"`
+	Group       int     `json:"group"`
+	Temperature float64 `json:"temperature"`
+	Latest      bool    `json:"latest"`
+}
+
+// settle compares settings with those of the folder's sessions. A folder without sessions takes the new ones.
+func (f *files) settle(s settings, held bool) error {
+	if f == nil {
+		return nil
+	}
+	path := filepath.Join(f.dir, settingsFile)
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case held:
+		var was settings
+		if err := json.Unmarshal(text, &was); err != nil {
+			return fmt.Errorf("%s: %w: it was changed, or another version wrote it: move %s away", path, err, f.dir)
+		}
+		const want = "%v, with which sessions wait in %s, or another --data"
+		var p option.Problems
+		p.Check(s.Table == was.Table, "table", s.Table, want, was.Table, f.dir)
+		p.Check(s.Group == was.Group, "group", s.Group, want, was.Group, f.dir)
+		p.Check(s.Temperature == was.Temperature, "temperature", s.Temperature, want, was.Temperature, f.dir)
+		p.Check(s.Latest == was.Latest, "latest", s.Latest, want, was.Latest, f.dir)
+		return p.Err()
+	}
+	return disk.ReplacePrivateFile(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
+}
 
 // openFiles opens a folder, and makes it if it is not there. "": nil.
 func openFiles(dir string) (*files, error) {
@@ -70,7 +111,8 @@ func (f *files) path(id string) string {
 	return filepath.Join(f.dir, "sessions", hex.EncodeToString(sum[:16])+".jsonl")
 }
 
-// write appends lines to a session's file, in one write. A line of which only a part could be written is cut off again.
+// write appends lines to a session's file, in one write, and makes the file if they begin with the session's. A line of
+// which only a part could be written is cut off again.
 func (f *files) write(s *session, sync bool, lines ...line) error {
 	if f == nil {
 		return nil
@@ -81,14 +123,18 @@ func (f *files) write(s *session, sync bool, lines ...line) error {
 			return err
 		}
 	}
-	if err := appendTo(f.path(s.id), text.Bytes(), sync); err != nil {
+	flags := 0
+	if lines[0].Begin != nil {
+		flags = os.O_CREATE
+	}
+	if err := appendTo(f.path(s.id), flags, text.Bytes(), sync); err != nil {
 		return fmt.Errorf("writing session %q to disk: %w: make room in %s", s.id, err, f.dir)
 	}
 	return nil
 }
 
-func appendTo(path string, text []byte, sync bool) (err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+func appendTo(path string, flags int, text []byte, sync bool) (err error) {
+	file, err := os.OpenFile(path, flags|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -118,7 +164,7 @@ func (f *files) end(list []Ended, of []*session) error {
 		return err
 	}
 	f.ending.Lock()
-	err = appendTo(filepath.Join(f.dir, endedFile), append(text, '\n'), true)
+	err = appendTo(filepath.Join(f.dir, endedFile), os.O_CREATE, append(text, '\n'), true)
 	f.ending.Unlock()
 	if err != nil {
 		return fmt.Errorf("noting what became of %d sessions: %w: make room in %s", len(of), err, f.dir)

@@ -74,7 +74,7 @@ func (c *Capture) Handler() http.Handler {
 			"/v1/models, "+
 			"POST /sessions/NAME/reward, GET or DELETE /sessions/NAME, or GET /metrics", r.Method, r.URL.Path))
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(timed{w, c.silence.agent}, r) })
 }
 
 var errNoJSON = refuse(http.StatusUnsupportedMediaType, "Content-Type: want application/json")
@@ -162,10 +162,13 @@ func (c *Capture) call(w http.ResponseWriter, r *http.Request, path string) erro
 	}
 	x := &exchange{c: c, w: w, r: r, p: p, named: n, session: s, held: h}
 	defer x.end()
-	answer, err := c.gateway.Send(r.Context(), p)
+	ctx, watch := c.watch(r.Context(), p.Stream)
+	defer watch.end()
+	answer, err := c.gateway.Send(ctx, p)
 	if err != nil {
 		return refuse(http.StatusBadGateway, "%v", err)
 	}
+	answer.Body = watch.body(answer.Body)
 	defer answer.Body.Close()
 	switch {
 	case answer.StatusCode/100 != 2:

@@ -17,7 +17,7 @@ func (m *memory) take(n int64) bool {
 	return true
 }
 
-// force counts bytes that are there already.
+// force counts bytes whether or not there is room: what comes of sessions that were accepted before.
 func (m *memory) force(n int64) { m.used.Add(n) }
 
 func (m *memory) give(n int64) { m.used.Add(-n) }

@@ -49,7 +49,6 @@ type reward struct {
 	Task   string    `json:"task,omitempty"`
 	Group  string    `json:"group,omitempty"`
 	Order  int64     `json:"order"` // of all rewards: a group is those that came first
-	Of     int       `json:"of"`    // sessions of a group
 	At     time.Time `json:"at"`
 }
 
@@ -91,7 +90,7 @@ func (s *session) pieces(list []engine.Recorded, untrained, answer string) []pie
 	out := make([]piece, 0, len(list))
 	next := len(s.branches)
 	for i, r := range list {
-		p := piece{Tokens: r.Tokens, Logprobs: r.Logprobs, Versions: r.Versions, Truncated: r.Finish == engine.Length,
+		p := piece{Tokens: r.Tokens, Logprobs: r.Logprobs, Versions: r.Versions, Truncated: r.Finish != engine.Stopped,
 			Untrained: untrained, Answer: answer, First: i == 0}
 		if i > 0 && slices.Equal(r.Prompt, list[0].Prompt) {
 			p.Branch, p.Parent, p.Shared = next, out[0].Branch, len(r.Prompt)
@@ -174,6 +173,7 @@ const (
 	answerBytes  = 128
 	tokenBytes   = 8 // as they grow, slices have up to twice the room that they need
 	sampledBytes = 16
+	builtBytes   = 2 * 24 // a token of a rollout while it is inserted, with the message that is made of it
 )
 
 // size returns the bytes that a session holds.
@@ -183,6 +183,23 @@ func (s *session) size() int64 {
 		n += branchBytes + tokenBytes*int64(len(b.tokens)) + turnBytes*int64(len(b.turns))
 		for _, t := range b.turns {
 			n += sampledBytes * int64(len(t.logprobs))
+		}
+	}
+	return n
+}
+
+// sizeOf returns the bytes that pieces of one call add to a session.
+func (s *session) sizeOf(pieces []piece) (n int64) {
+	for _, p := range pieces {
+		n += tokenBytes * int64(len(p.Context)+len(p.Tokens))
+		if p.Branch >= len(s.branches) {
+			n += branchBytes + tokenBytes*int64(p.Shared)
+		}
+		if p.Untrained == "" && len(p.Tokens) > 0 {
+			n += turnBytes + sampledBytes*int64(len(p.Tokens))
+		}
+		if p.First {
+			n += answerBytes
 		}
 	}
 	return n

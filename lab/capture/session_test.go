@@ -55,10 +55,15 @@ func TestEverySampledTokenIsLearnedFromOnceAfterItsOwnPrompt(t *testing.T) {
 					want[fmt.Sprint(prompt, r.Tokens[:i+1], r.Logprobs[i])]++
 				}
 			}
-			for _, p := range s.pieces(list, "", "id") {
+			pieces := s.pieces(list, "", "id")
+			before, growth := s.size(), s.sizeOf(pieces)
+			for _, p := range pieces {
 				if !s.add(p) {
 					t.Fatalf("piece %+v does not fit", p)
 				}
+			}
+			if s.size() != before+growth {
+				t.Fatalf("%d and %d bytes became %d", before, growth, s.size())
 			}
 		}
 		s.reward = &reward{Reward: 1}
@@ -76,6 +81,20 @@ func TestEverySampledTokenIsLearnedFromOnceAfterItsOwnPrompt(t *testing.T) {
 			if n != 0 {
 				t.Fatalf("%s: %d times too few", what, n)
 			}
+		}
+	}
+}
+
+func TestATurnThatDidNotStopByItselfIsTruncated(t *testing.T) {
+	for finish, want := range map[engine.Finish]bool{engine.Stopped: false, engine.Length: true, engine.Aborted: true} {
+		s := newSession(begin{ID: "a"})
+		for _, p := range s.pieces([]engine.Recorded{{Prompt: []int32{1}, Completion: engine.Completion{Tokens: []int32{2},
+			Logprobs: []float32{-1}, Versions: []rollout.Version{0}, Finish: finish}}}, "", "id") {
+			s.add(p)
+		}
+		s.reward = &reward{}
+		if r := s.rollouts("p", 1, false)[0]; r.Truncated != want {
+			t.Errorf("%s: truncated is %v", finish, r.Truncated)
 		}
 	}
 }
