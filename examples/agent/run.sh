@@ -12,4 +12,4 @@ sleep 5
 bin/reprise capture --engine vllm+http://127.0.0.1:8000 --table $table --group 8 --latest \
 	--weights runs/agent/weights --data runs/agent/capture &
 sleep 5
-python3 examples/agent/agent.py --problems 250
+python3 examples/agent/agent.py --problems 600
