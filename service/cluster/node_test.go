@@ -308,13 +308,32 @@ func TestATableSurvivesTheLossOfEachNodeInTurn(t *testing.T) {
 		return worst
 	}
 	insert(20)
-	for range 3 {
+	var given []rollout.Rewards // late ones, acknowledged
+	for i := range 3 {
 		at, s := c.owner("lab")
+		r := rollout.Rewards{RequestID: fmt.Sprint("judge-", i), By: "judge", IDs: []rollout.ID{rollout.ID(2*i + 1)},
+			Values: []float32{float32(i+1) / 4}}
+		if _, err := s.Reward(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.journal.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		given = append(given, r)
 		if err := c.give(s, next+1); err != nil { // it is not committed, and comes again after the next
 			t.Fatal(err)
 		}
 		c.kill(at)
 		t.Logf("the owner was killed: insertions took up to %v", insert(20).Round(time.Millisecond))
+		_, s = c.owner("lab")
+		for _, r := range given { // the next owner has each once, and answers a repetition as before
+			done, err := s.Reward(t.Context(), r)
+			held, _ := s.Inspect().Get(r.IDs[0])
+			if labels := s.Inspect().Labels(r.IDs[0]); err != nil || done.Rewarded != 1 || len(labels) != 1 ||
+				held.Rollout.Reward != r.Values[0] {
+				t.Errorf("after the reward %+v the next owner has %+v, labels %+v, %v", r, held.Rollout, labels, err)
+			}
+		}
 		c.start(at)
 	}
 	_, s := c.owner("lab")
