@@ -8,7 +8,8 @@ MODULES := $(shell sed -n "s/^\t\(\.[/a-z]*\)$$/\1/p" go.work)
 PKGS := $(MODULES:%=%/...)
 # Packages whose values are shared between goroutines: make race runs all. What the race detector leaves out there, tests
 # say themselves (package internal/tests).
-SHARED := ./replay ./replay/prompts ./lab/pipeline ./lab/policy ./lab/run ./wire/... ./service/... ./client ./lab/board ./lab/capture ./lab/worker ./replay/browse ./internal/process
+SHARED := ./replay ./replay/browse ./replay/prompts ./wire/... ./service/... ./client ./internal/process
+SHARED += ./lab/pipeline ./lab/policy ./lab/run ./lab/board ./lab/capture ./lab/worker
 # The packages that take longest, for the first pass to begin with: those of cmd, service/cluster and benchmarks/stress
 # mostly wait, for nodes and attackers.
 SLOW := ./cmd/reprise ./service/cluster ./lab/run ./docs ./benchmarks/stress ./lab/study ./service/journal ./replay

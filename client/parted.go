@@ -465,8 +465,8 @@ func (w *PartedTable) Rewind(ctx context.Context, v rollout.Version) error {
 	return err
 }
 
-// byPart calls once for each part that ids name, with their indices. Parts that are down are left out, unless all must be
-// reached.
+// byPart calls once for each part that ids name, with their indices. Parts that are down are left out, unless all must
+// be reached.
 func (w *PartedTable) byPart(
 	ctx context.Context, all bool, n int, id func(i int) uint64, call func(t *Table, at []int) error,
 ) error {
@@ -530,8 +530,8 @@ func (w *PartedTable) Report(ctx context.Context, feedback ...rollout.Feedback) 
 		})
 }
 
-// Reward gives rollouts their rewards, each in its part: see [Table.Reward]. If a part cannot be reached, those of others
-// may have theirs: repeat the call with the same request id.
+// Reward gives rollouts their rewards, each in its part: see [Table.Reward]. If a part cannot be reached, those of
+// others may have theirs: repeat the call with the same request id.
 func (w *PartedTable) Reward(ctx context.Context, r rollout.Rewards) (done rollout.Rewarded, err error) {
 	if err := replay.CheckRewards(r); err != nil {
 		return done, err

@@ -208,8 +208,8 @@ func (t *Table) Report(ctx context.Context, feedback ...rollout.Feedback) error 
 	return err
 }
 
-// Reward gives rollouts their rewards, or others than they have: see [replay.Table.Reward]. Without a request id it gets
-// one, so that retried over a broken connection it happens once.
+// Reward gives rollouts their rewards, or others than they have: see [replay.Table.Reward]. Without a request id it
+// gets one, so that retried over a broken connection it happens once.
 func (t *Table) Reward(ctx context.Context, r rollout.Rewards) (rollout.Rewarded, error) {
 	if r.RequestID == "" {
 		r.RequestID = t.client.nextID()

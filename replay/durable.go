@@ -675,7 +675,8 @@ func (s *shard) readmitOne(k *Stored) int32 {
 		Uses:     k.Uses, LastUse: k.LastUse, Advantage: k.Advantage, Mean: k.Mean, Std: k.Std,
 		Flags: flagIf(k.Marks&MarkCorrect != 0, correct) | flagIf(k.Marks&MarkReserved != 0, reserved) |
 			flagIf(k.Marks&MarkAtMax != 0, atMax) |
-			flagIf(k.Marks&MarkPinned != 0, pinned) | flagIf(k.Marks&MarkWaits != 0, waits) | flagIf(s.retention == nil, redelivered),
+			flagIf(k.Marks&MarkPinned != 0, pinned) | flagIf(k.Marks&MarkWaits != 0, waits) |
+			flagIf(s.retention == nil, redelivered),
 	}
 	slot := s.put(&it, k.Rollout)
 	if s.retention != nil {

@@ -47,12 +47,12 @@ func RewardBytes(n int) int64 { return labellingBytes + labelBytes*int64(n) }
 // Reward gives rollouts their rewards, or others than they have; a rollout may have been inserted without one where the
 // table has pending_rewards. All of it happens or nothing does. The advantages of a rollout's group are taken anew,
 // among those of its rollouts that the table still holds, and what follows from rewards and advantages follows:
-// priorities, weights and orders of expressions, pins, and what is correct. An advantage that a rollout came with stays.
-// Batches that were drawn keep what they had. A group that waits can be drawn once all of its rewards are known.
+// priorities, weights and orders of expressions, pins, and what is correct. An advantage that a rollout came with
+// stays. Batches that were drawn keep what they had. A group that waits can be drawn once all of its rewards are known.
 //
 // The table remembers the last 16,384 rewards, with who gave them ([Inspection.Labels]), and by their request ids: a
-// repeated call changes nothing and gets the same answer. A rollout that has left is counted and remembered so. It costs
-// O(1) for each rollout of a group that waits, and O(N) once for all others of a call. An error wraps
+// repeated call changes nothing and gets the same answer. A rollout that has left is counted and remembered so. It
+// costs O(1) for each rollout of a group that waits, and O(N) once for all others of a call. An error wraps
 // rollout.ErrInvalid.
 func (t *Table) Reward(ctx context.Context, r rollout.Rewards) (rollout.Rewarded, error) {
 	if err := ctx.Err(); err != nil {
@@ -161,8 +161,8 @@ func (l *Labelling) repeated(r rollout.Rewards) (rollout.Rewarded, error) {
 	return l.Answer, nil
 }
 
-// Labels returns the calls that gave a rollout a reward late, as far as the table remembers them, the oldest first, each
-// with that reward alone; of id 0, all calls whole.
+// Labels returns the calls that gave a rollout a reward late, as far as the table remembers them, the oldest first,
+// each with that reward alone; of id 0, all calls whole.
 func (v Inspection) Labels(id rollout.ID) (list []Labelling) {
 	t := v.table
 	t.mu.Lock()

@@ -12,8 +12,8 @@ import (
 )
 
 // waitingGroups are the groups of a shard that wait for rewards (Options.PendingRewards). Their rollouts are in the
-// table, with flag waits: they take room and leave like others, but whole, and nothing draws them. A group whose rewards
-// are all known is opened; one that has waited until its deadline leaves.
+// table, with flag waits: they take room and leave like others, but whole, and nothing draws them. A group whose
+// rewards are all known is opened; one that has waited until its deadline leaves.
 //
 // Snapshots have the deadlines. Journals have the flags only: a rebuilt table gives each group the whole time again.
 type waitingGroups struct {
@@ -75,8 +75,8 @@ func (w *waitingGroups) image() (list []waitingImage) {
 	return list
 }
 
-// entered makes the sources know a new group, of which they draw nothing, and ranks it for retention scored. A score that
-// is not known leaves first.
+// entered makes the sources know a new group, of which they draw nothing, and ranks it for retention scored. A score
+// that is not known leaves first.
 func (w *waitingGroups) entered(number uint64) {
 	s := w.shard
 	scored := s.retention != nil && s.retention.scored != nil
@@ -226,8 +226,8 @@ func (s *shard) repin(slot int32) {
 	}
 }
 
-// dropUnfit evicts those of rollouts whose reward changed that the table would not have kept until now: what is reserved
-// for correct rollouts and is none, and what is too old and is pinned no more.
+// dropUnfit evicts those of rollouts whose reward changed that the table would not have kept until now: what is
+// reserved for correct rollouts and is none, and what is too old and is pinned no more.
 func (s *shard) dropUnfit(slots []int32) {
 	for _, slot := range slots {
 		switch it := &s.items[slot]; {

@@ -272,7 +272,8 @@ func (s *shard) held(slot int32, chance func(s int32) float64) Held {
 		ID: it.ID, Group: it.Group, Shard: s.number, Rollout: s.rollouts[slot],
 		Age: int(s.version - it.Version), Uses: int(it.Uses), Leased: int(it.Leased), Advantage: it.Advantage,
 		Mean: it.Mean, Std: it.Std,
-		AtMax: it.is(atMax), Pinned: it.is(pinned), Waiting: it.is(waits), LastUse: it.LastUse, Base: math.NaN(), Probability: math.NaN(),
+		AtMax: it.is(atMax), Pinned: it.is(pinned), Waiting: it.is(waits), LastUse: it.LastUse,
+		Base: math.NaN(), Probability: math.NaN(),
 	}
 	first := s.units.first(&s.store, slot)
 	e.Fresh = s.waitsFresh(first)

@@ -64,8 +64,8 @@ func (t *table) recording(ctx context.Context, try func() error) func() error {
 }
 
 // retry repeats try, in order of arrival (see [lines]), until it succeeds or fails for good, the timeout or the context
-// ends, or the service stops. With a timeout of 0 a request behind others is refused untried; with noTimeout it waits as
-// long as its context.
+// ends, or the service stops. With a timeout of 0 a request behind others is refused untried; with noTimeout it waits
+// as long as its context.
 func (t *table) retry(ctx context.Context, w wait, try func() error) error {
 	try = t.recording(ctx, try)
 	tried, err := t.lines.arrive(w.place, w.holder)

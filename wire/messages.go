@@ -265,8 +265,8 @@ type DrawFacts struct {
 	RatioSquares float64  `json:"ratio_squares,omitempty"`
 }
 
-// RewardRequest is rollout.Rewards. A request id that repeats one of the latest, of 16,384 rewards in all, changes nothing
-// and gets the same answer. Where callers have tokens, a table remembers the token's name before By.
+// RewardRequest is rollout.Rewards. A request id that repeats one of the latest, of 16,384 rewards in all, changes
+// nothing and gets the same answer. Where callers have tokens, a table remembers the token's name before By.
 type RewardRequest struct {
 	Table string `json:"table"`
 	rollout.Rewards

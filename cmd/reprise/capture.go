@@ -123,8 +123,8 @@ func (c *captureCommand) capture(ctx context.Context, log *slog.Logger) (
 		return nil, "", nil, err
 	}
 	recorder, err = capture.New(capture.Options{Group: c.Group, Temperature: c.Temperature, Deadline: c.Deadline,
-		Memory: int64(c.Memory), Data: string(c.Data), Latest: c.Latest, Table: string(c.Table), Weights: string(c.Weights)}, gateway,
-		connected.Table(name), log)
+		Memory: int64(c.Memory), Data: string(c.Data), Latest: c.Latest, Table: string(c.Table),
+		Weights: string(c.Weights)}, gateway, connected.Table(name), log)
 	if err != nil {
 		return nil, "", nil, errors.Join(err, connected.Close())
 	}

@@ -349,8 +349,8 @@ func (c *designCommand) override(k *design.Known) error {
 }
 
 // setCommand sets the command that trains with a recommendation, and returns its assignments. It changes what the
-// recommendation is about, and what goes with that; the rest of the configuration stays. cost says that the rollout cost
-// is another than the run's.
+// recommendation is about, and what goes with that; the rest of the configuration stays. cost says that the rollout
+// cost is another than the run's.
 func setCommand(r *design.Recommendation, base run.Config, file string, cost bool) (assignments []string) {
 	if len(r.Unreliable) > 0 || r.Keep {
 		return nil

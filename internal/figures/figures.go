@@ -116,8 +116,8 @@ type Mark struct {
 }
 
 // Measures is how far each run had come by each of several measures, so that a reader may choose which one is x.
-// Between two entries of a run the script draws a straight line. Their Data stands in a script element of the page whose
-// id is measures.
+// Between two entries of a run the script draws a straight line. Their Data stands in a script element of the page
+// whose id is measures.
 type Measures struct {
 	Names  []string  `json:"names"`  // short, for the choice and the address
 	Titles []string  `json:"titles"` // of an axis

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-rl/reprise/engine"
@@ -31,6 +32,26 @@ func (c *Capture) full() error {
 		"sessions "+
 		"their rewards sooner, shorten --deadline, or raise --memory", c.Stats().Sessions, float64(c.options.Memory)/1e6)
 }
+
+// memory counts the bytes that sessions and calls under way hold.
+type memory struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// take reports whether there is room for so many bytes, and then counts them.
+func (m *memory) take(n int64) bool {
+	if m.used.Add(n) > m.limit {
+		m.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+// force counts bytes whether or not there is room: what comes of sessions that were accepted before.
+func (m *memory) force(n int64) { m.used.Add(n) }
+
+func (m *memory) give(n int64) { m.used.Add(-n) }
 
 // held is the bytes of the budget that a call under way has.
 type held struct {

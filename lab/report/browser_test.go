@@ -284,8 +284,8 @@ func TestPagesFitTheScreen(t *testing.T) {
 	noErrors(t, p)
 }
 
-// The picture is of the page's first figure alone, and as wide as half of README, so that its text is never smaller than
-// that of the page. The dark one has -dark in its name.
+// The picture is of the page's first figure alone, and as wide as half of README, so that its text is never smaller
+// than that of the page. The dark one has -dark in its name.
 func TestPictureOfAPage(t *testing.T) {
 	if *picture == "" {
 		t.Skip("no -picture is asked for")

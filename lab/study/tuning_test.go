@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-rl/reprise/lab/run"
 )
 
-// What `reprise train --compare` runs without a configuration is what the archived study chose on addition, for a shorter
-// time.
+// What `reprise train --compare` runs without a configuration is what the archived study chose on addition, for a
+// shorter time.
 func TestTheBuiltInExperimentIsTheBest(t *testing.T) {
 	built, err := run.Load("../../configs/addition.yaml", nil)
 	if err != nil {

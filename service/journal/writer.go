@@ -245,8 +245,9 @@ func (j *Journal) cutLoop() {
 	}
 }
 
-// commitHere cuts and writes for the callers that wait, in the goroutine of one of them: that saves waking two others and
-// waiting for them. It does not wait for what is being written. The caller has locked cutting; commitHere unlocks it.
+// commitHere cuts and writes for the callers that wait, in the goroutine of one of them: that saves waking two others
+// and waiting for them. It does not wait for what is being written. The caller has locked cutting; commitHere unlocks
+// it.
 func (j *Journal) commitHere() {
 	b := j.cutRound(false, false)
 	write := b != nil && j.queue.begin()

@@ -441,8 +441,8 @@ func withoutSampling(rec arrow.RecordBatch, recompute bool) arrow.RecordBatch {
 	return array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, rec.NumRows())
 }
 
-// validate validates every rollout. The error names the row of the first bad one. An export has advantage NaN for groups
-// that wait for rewards: they have none yet.
+// validate validates every rollout. The error names the row of the first bad one. An export has advantage NaN for
+// groups that wait for rewards: they have none yet.
 func validate(groups []rollout.Group, order wire.Order, limits rollout.Limits) error {
 	position := 0
 	for _, g := range groups {

@@ -77,7 +77,10 @@ class Meter:
             self._generated.append(seconds / rollouts)
 
     def inserted(self, rewards: npt.ArrayLike, groups: npt.ArrayLike, prompts: Sequence[str | None] = ()) -> None:
-        """Note rewards [B] with the group of each, and its prompt. Groups with a reward that comes later are left out."""
+        """Note rewards [B] with the group of each, and its prompt.
+
+        Groups with a reward that comes later are left out.
+        """
         if not self._measures:
             return
         values, groups = np.asarray(rewards, np.float64), np.asarray(groups)

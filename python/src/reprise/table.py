@@ -146,8 +146,9 @@ class Table:
 
         Columns per rollout, as lists, arrays or tensors [B], or one value for all:
 
-        - ``reward`` (required; NaN if it comes later, in tables with ``pending_rewards``), ``version``, ``temperature`` (1), ``top_p`` (1), ``truncated`` (False), ``advantage``
-          (from the group), ``group``: a number that the rollouts of a group share within the insertion.
+        - ``reward`` (required; NaN if it comes later, in tables with ``pending_rewards``), ``version``,
+          ``temperature`` (1), ``top_p`` (1), ``truncated`` (False), ``advantage`` (from the group), ``group``: a number
+          that the rollouts of a group share within the insertion.
         - ``prompt_id``: str; ``text``: str; ``meta``: dicts of str and numbers, which become text; ``images``: lists of
           bytes; ``turns``: lists of dicts with start, end, reward, done.
         - ``x_…``: columns of your own, declared when the table was created.
