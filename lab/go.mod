@@ -9,6 +9,7 @@ require (
 	github.com/clipperhouse/uax29/v2 v2.7.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/gomlx/compute v0.1.14
+	github.com/gomlx/go-xla v0.4.13
 	github.com/gomlx/gomlx v0.28.16
 	github.com/prometheus/client_golang v1.25.0
 	github.com/reprise-rl/reprise v0.1.0

@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/gobackend"
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
 
 	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/lab/backend"
 )
 
 // Dimensions of the batches in these tests.
@@ -49,15 +49,12 @@ type result struct {
 	rows     []Row
 }
 
-// backend is shared by all tests. One goroutine is enough, and the configuration for many workers prints.
-var backend = sync.OnceValues(func() (compute.Backend,
-	error) {
-	return gobackend.New("ops_sequential,num_executors=1")
-})
+// opened is the backend of all tests.
+var opened = sync.OnceValues(func() (compute.Backend, error) { return backend.Open(false) })
 
 func newBackend(t testing.TB) compute.Backend {
 	t.Helper()
-	b, err := backend()
+	b, err := opened()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/reprise-rl/reprise/lab/backend"
 )
 
 // The products of attention and their gradients are those of the graph library's own product, whatever the sizes.
@@ -67,12 +68,12 @@ func randomTensor(r *rand.Rand, dims ...int) *tensors.Tensor {
 // compareGraphs compares the outputs of two graphs on the same inputs, in units of the largest element of each.
 func compareGraphs(t *testing.T, got, want func([]*Node) []*Node, inputs []*tensors.Tensor, names ...string) {
 	t.Helper()
-	backend, err := openBackend(benchmarkModel())
+	opened, err := backend.Open(false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := func(graph func([]*Node) []*Node) [][]float32 {
-		exec, err := NewExec(backend, graph)
+		exec, err := NewExec(opened, graph)
 		if err != nil {
 			t.Fatal(err)
 		}

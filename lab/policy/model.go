@@ -19,17 +19,15 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"runtime"
 	"sync"
 
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/gobackend"
 	. "github.com/gomlx/gomlx/core/graph" //lint:ignore ST1001 graph code reads as formulas
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/reprise-rl/reprise/lab/backend"
 	"github.com/reprise-rl/reprise/lab/policy/hf"
 )
 
@@ -48,11 +46,11 @@ func NewModel(c hf.Config) (*Model, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	backend, err := openBackend(c)
+	opened, err := backend.Open(c.Parameters() >= splitParameters)
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{config: c.WithDefaults(), backend: backend}
+	m := &Model{config: c.WithDefaults(), backend: opened}
 	if m.decode, err = m.newProgram("decode", m.decodeGraph); err != nil {
 		return nil, err
 	}
@@ -90,31 +88,6 @@ func (m *Model) split(in []*Node) (*decoder, []*Node) {
 // splitParameters is the size of a model from which on the backend splits an operation among goroutines. With fewer
 // parameters an operation takes microseconds, and starting goroutines for it costs more processor time than it saves.
 const splitParameters = 1 << 20
-
-// openBackend opens the pure-Go backend with operations in sequence, and with goroutines within an operation without
-// limit, or none for a small model. Sums then run in one order whatever GOMAXPROCS is, and concurrent calls cannot wait
-// for each other's workers (the default pool can deadlock). Several calls at once run in parallel.
-//
-// The backend's own option for unlimited goroutines, "parallelism=-1", prints to standard output, where programs expect
-// our JSON. Its exported field does the same silently, but is in an internal type that only reflection reaches.
-func openBackend(c hf.Config) (compute.Backend, error) {
-	backend, err := gobackend.New("ops_sequential")
-	if err != nil {
-		return nil, fmt.Errorf("open the Go backend: %w", err)
-	}
-	goroutines := -1 // without limit
-	if c.Parameters() < splitParameters {
-		goroutines = 0
-	}
-	if workers := reflect.ValueOf(backend).Elem().FieldByName("Workers"); workers.IsValid() {
-		if limit := workers.MethodByName("SetMaxParallelism"); limit.IsValid() {
-			limit.Call([]reflect.Value{reflect.ValueOf(goroutines)})
-			return backend, nil
-		}
-	}
-	return nil, errors.New("open the Go backend: its worker pool has no SetMaxParallelism: build with the " +
-		"gomlx/compute version in go.mod")
-}
 
 // dims tells the shapes of a program's inputs apart. Everything else follows from the architecture.
 type dims struct {

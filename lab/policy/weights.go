@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/gomlx/compute/dtypes"
@@ -122,6 +123,12 @@ func (w *Weights) args(more ...any) []any {
 func copyAll(ts []*tensors.Tensor) ([][]float32, error) {
 	flat := make([][]float32, len(ts))
 	for i, t := range ts {
+		if !t.IsOnAnyDevice() { // zeros that no program has read: XLA gets them with the first that does
+			if err := tensors.ConstFlatData(t, func(data []float32) { flat[i] = slices.Clone(data) }); err != nil {
+				return nil, fmt.Errorf("copy tensor %d: %w", i, err)
+			}
+			continue
+		}
 		backend, err := t.Backend()
 		if err != nil {
 			return nil, fmt.Errorf("copy tensor %d: %w", i, err)
