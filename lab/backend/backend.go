@@ -14,20 +14,19 @@ import (
 )
 
 // Variable is the environment variable that chooses the backend: "go", the default, or "xla:" followed by the absolute
-// path of a PJRT plugin and options of GoMLX's XLA backend, as in "xla:/…/xla_cuda_plugin.so,tf32=true". TF32 is off
-// unless it is asked for: with it, log-probs differ from the Go backend's by 1e-3.
+// path of a PJRT plugin and options of GoMLX's XLA backend, as in "xla:/…/xla_cuda_plugin.so,tf32=true". TF32, which
+// rounds what products multiply to 11 bits, is off unless it is asked for.
 const Variable = "REPRISE_BACKEND"
 
-// Name returns what [Variable] chooses.
-func Name() string { return cmp.Or(os.Getenv(Variable), "go") }
+func chosen() string { return cmp.Or(os.Getenv(Variable), "go") }
 
 // IsGo says whether [Variable] chooses the pure-Go backend.
-func IsGo() bool { return Name() == "go" }
+func IsGo() bool { return chosen() == "go" }
 
 // Open opens the backend that [Variable] chooses. The pure-Go one runs operations in sequence, each on any number of
 // goroutines, or on the caller's own alone if split is false; XLA ignores split.
 func Open(split bool) (compute.Backend, error) {
-	name := Name()
+	name := chosen()
 	if name == "go" {
 		return openGo(split)
 	}
