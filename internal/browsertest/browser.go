@@ -208,7 +208,20 @@ func (p *Page) await(what string, wanted func(answer) bool) answer {
 func (p *Page) Go(address string) {
 	p.t.Helper()
 	p.Call("Page.navigate", map[string]any{"url": address}, nil)
-	p.await(address, func(a answer) bool { return a.Method == "Page.loadEventFired" })
+	p.loaded(address)
+}
+
+// Follow runs an expression that leads to another page, such as the click of a link, and waits until that is loaded. An
+// evaluation that the page does not outlive would fail, so the expression runs after its answer.
+func (p *Page) Follow(expression string) {
+	p.t.Helper()
+	p.Eval("setTimeout(() => {" + expression + "})")
+	p.loaded(expression)
+}
+
+func (p *Page) loaded(what string) {
+	p.t.Helper()
+	p.await(what, func(a answer) bool { return a.Method == "Page.loadEventFired" })
 }
 
 // Eval returns the value of an expression of JavaScript, awaited if it is a promise.

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/internal/browsertest"
-	"github.com/reprise-rl/reprise/internal/tests"
 )
 
 // browse opens an address in a browser for some seconds of virtual time, and returns the page as it is then and the
@@ -199,18 +198,17 @@ func TestAReaderSearchesAndWritesNotesInABrowser(t *testing.T) {
 		t.Errorf("the search that is being typed became %q", got)
 	}
 	p.Eval(`document.querySelector("[name=q]").value = "a"`)
-	p.Eval(`document.querySelector(".search").requestSubmit()`)
-	tests.Until(t, "one run is found", func() bool {
-		return p.Text(`document.readyState === "complete" && document.querySelectorAll("tbody tr").length`) == "1"
-	})
+	p.Follow(`document.querySelector(".search").requestSubmit()`)
+	if n := p.Text(`document.querySelectorAll("tbody tr").length`); n != "1" {
+		t.Errorf("%s runs are found, want 1", n)
+	}
 	p.Go(server.URL + "/at/a/")
 	p.Eval(`{ const f = document.querySelector(".notes"); f.open = true;
 		f.querySelector("[name=tags]").value = "one two"; f.querySelector("textarea").value = "so far\nso good"; }`)
-	p.Eval(`document.querySelector(".notes form").requestSubmit()`)
-	tests.Until(t, "the notes are shown", func() bool {
-		return p.Text(`document.readyState === "complete" && document.querySelector(".notes textarea")?.defaultValue`) ==
-			"so far\nso good"
-	})
+	p.Follow(`document.querySelector(".notes form").requestSubmit()`)
+	if text := p.Text(`document.querySelector(".notes textarea")?.defaultValue`); text != "so far\nso good" {
+		t.Errorf("the notes are %q", text)
+	}
 	p.Go(server.URL)
 	if got := p.Text(`[...document.querySelectorAll("a.tag, .remark")].map((e) => e.textContent).join("|")`); got !=
 		"one|two|so far …" {
