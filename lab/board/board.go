@@ -36,6 +36,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/reprise-rl/reprise/internal/figures"
 	"github.com/reprise-rl/reprise/internal/hosts"
 	"github.com/reprise-rl/reprise/lab/report"
@@ -90,7 +92,8 @@ func Open(dir string, tables Tables) (*Board, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: want a folder with runs in it, such as runs for reprise train --out runs/NAME", err)
 	}
-	b := &Board{dir: dir, root: root, tables: tables, opened: time.Now(), most: maxRows, pages: make(map[string]drawn)}
+	b := &Board{dir: dir, root: root, tables: tables, opened: time.Now(), most: maxRows, pages: make(map[string]drawn),
+		restored: restored{scoring: semaphore.NewWeighted(1)}}
 	if b.text, err = template.New("board").Parse(pageText); err == nil {
 		b.policy, err = policy()
 	}

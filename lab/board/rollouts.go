@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/rollout"
@@ -49,9 +51,9 @@ type restored struct {
 	mu   sync.Mutex // held while a table is restored: one at a time
 	list []restoredTable
 
-	scoring sync.Mutex // held while a policy is read and scores: one at a time
-	policy  Scorer     // the one that was asked last; nil: none
-	of      string     // its run and stamp
+	scoring *semaphore.Weighted // held while a policy is read and scores: one at a time
+	policy  Scorer              // the one that was asked last; nil: none
+	of      string              // its run and stamp
 }
 
 type restoredTable struct {
@@ -114,8 +116,10 @@ type lastPolicy struct {
 // Score implements [browse.Policy].
 func (p *lastPolicy) Score(ctx context.Context, r *rollout.Rollout) ([]float32, string, error) {
 	c := &p.board.restored
-	c.scoring.Lock()
-	defer c.scoring.Unlock()
+	if err := c.scoring.Acquire(ctx, 1); err != nil {
+		return nil, "", err
+	}
+	defer c.scoring.Release(1)
 	if of := p.dir + "\x00" + p.stamp; c.policy == nil || c.of != of {
 		c.policy = nil // so that its memory is free for the next
 		policy, err := p.read()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -160,13 +161,28 @@ func TestRolloutsAreScoredByThePolicyOfTheirCheckpoint(t *testing.T) {
 	if got := ask(b, "/rollouts/score?id=9&run=a", "").Body.String(); !strings.Contains(got, "the table does not hold it") {
 		t.Errorf("a rollout that is not there: %s", got)
 	}
+	// A reader who leaves does not wait until another's policy has been read.
+	put(a, "55555")
+	meanwhile = func() {
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		answer := httptest.NewRecorder()
+		b.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet,
+			"http://localhost:6007/rollouts/score?id=1&run=a", nil))
+		if got := answer.Body.String(); !strings.Contains(got, "context canceled") {
+			t.Errorf("a reader who left is answered %s", got)
+		}
+	}
+	a.save("sums/1", 5)
+	score("a", `"logprobs":[null,-5]`, 7)
+	meanwhile = func() {}
 	must(t, os.Truncate(filepath.Join(other.dir, weights), 2<<30+1))
-	score("other", "reads policies of up to 2048 MB: call reprise rollouts", 6)
+	score("other", "reads policies of up to 2048 MB: call reprise rollouts", 7)
 	must(t, os.Remove(filepath.Join(other.dir, weights)))
 	outside := filepath.Join(t.TempDir(), "secret")
 	must(t, os.WriteFile(outside, []byte("secret"), 0o644))
 	must(t, os.Symlink(outside, filepath.Join(other.dir, weights)))
-	score("other", "error", 6)
+	score("other", "error", 7)
 }
 
 func TestAttackNoTableOutsideTheFolderIsRestored(t *testing.T) {
