@@ -161,7 +161,8 @@ test-trainers: build ## run reprise.trl in four versions of TRL; installs 1.7 GB
 		for version in $(TRLS); do \
 			tests="$(ONE_PROCESS)"; test $$version != newest || tests="$(NEWEST)"; echo "TRL $$version"; \
 			PYTHONPATH=$(TRAINERS)/trl-$$version $(TRAINERS)/bin/python -m pytest -q -W ignore -k "$$tests" \
-				-m "not examples" tests/trainers/test_trl.py $$(test $$version != newest || echo tests/test_store.py) || exit 1; \
+				-m "not examples" tests/trainers/test_trl.py \
+				$$(test $$version != newest || echo tests/trainers/test_trl_upstream.py tests/test_store.py) || exit 1; \
 		done; \
 	else echo "SKIPPED: the tests of the trainers need Python 3.11, and TRL and PyTorch from PyPI"; fi
 

@@ -1,7 +1,8 @@
 """ReplayGRPOTrainer: TRL's GRPOTrainer with a table between generation and training.
 
 Nothing of TRL is copied. Each method here calls TRL's own of that name. The table's version is TRL's ``global_step``.
-The main process alone talks to the service; what it draws or what went wrong is broadcast.
+The main process alone talks to the service; what it draws or what went wrong is broadcast. docs/trl-upstream.md names
+what is private to TRL here, and the protocol that would replace it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -110,9 +112,11 @@ class ReplayGRPOTrainer(GRPOTrainer):
         self._corrected = bool(self.use_vllm and getattr(self, "vllm_importance_sampling_correction", True))
         self._rows = self.args.per_device_train_batch_size * self.args.steps_per_generation  # of this process
         self._omits = False  # TRL compares a new batch with the log-probs of the update's own forward pass
+        self._passes = 0  # micro-batches that were trained on
         self._batch: Batch | None = None  # the last one drawn, of all processes
         self._tap: list[torch.Tensor] | None = None  # log-probs of the forward passes of a loss
         self._seen: list[torch.Tensor] = []  # [b, 4] of each micro-batch: row, tokens, ratios, their squares
+        self._replay_metrics: dict[str, list[float]] = defaultdict(list)  # since the last line of TRL's log
         batch = self._rows * self.accelerator.num_processes
         where, group = self.args.output_dir, self.num_generations
         self.table = self._on_main(lambda: self.replay.open(where, batch, self._corrected, group), share=False)
@@ -124,11 +128,6 @@ class ReplayGRPOTrainer(GRPOTrainer):
         self._part = 0.0  # squared norm of the gradient of an update's first micro-batch
 
     # Generation goes into the table, batches come out of it.
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        if self.model.training and self._step % self.args.steps_per_generation == 0:
-            self._buffered_inputs = None  # then TRL asks for a batch, shuffles it and splits it
-        return super()._prepare_inputs(generation_batch)
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
         per_function = super()._calculate_rewards(*args, **kwargs)
@@ -149,7 +148,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def _next_batch(self, inputs: Any) -> Any:
         """Generate if it is time, and return this process's part of a batch of the table."""
         outputs = columns = None
-        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+        if self._passes % (self.args.steps_per_generation * self.num_iterations) == 0:
             began = time.monotonic()
             outputs = super()._generate_and_score_completions(inputs)
             self._meter.generated(time.monotonic() - began, self._rows * self.accelerator.num_processes)
@@ -213,7 +212,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
             count = len(columns["lengths"])
             if count:
                 self.store.insert(columns)
-            self._metrics["train"]["replay/dropped"].append(float(want - count))
+            self._replay_metrics["replay/dropped"].append(float(want - count))
             present = self.store.present()
         size = min(want, present)
         if not size:
@@ -249,7 +248,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
             "staleness": batch.staleness, "uses": batch.uses, "first": batch.uses == 0, "reward": batch.rewards,
             "weight": batch.weights, "present": batch.info.present,
         }.items():  # fmt: skip
-            self._metrics["train"][f"replay/{name}"].append(float(np.mean(values)))
+            self._replay_metrics[f"replay/{name}"].append(float(np.mean(values)))
         return inputs
 
     # What the training step measured goes back.
@@ -260,15 +259,19 @@ class ReplayGRPOTrainer(GRPOTrainer):
             self._tap.append(out[0].detach())
         return out
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Return TRL's loss, and note the ratios of its rollouts."""
         if "reprise_row" not in inputs:  # evaluation
-            return super()._compute_loss(model, inputs)
-        self._tap = []
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        tap: list[torch.Tensor] = []
+        self._tap = tap
         try:
-            loss = super()._compute_loss(model, inputs)
-            logps = self._tap[0]
+            loss = super().compute_loss(model, inputs, *args, **kwargs)
         finally:
             self._tap = None
+        if not tap:  # Liger's fused loss, of older versions, has no log-probs
+            return loss
+        logps = tap[0]
         mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         behaviour = inputs.get("sampling_per_token_logps", inputs["reprise_logps"])
         ratio = torch.exp((logps - behaviour).double()) * mask
@@ -279,18 +282,28 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Train on a micro-batch; after the last one of a batch report what was measured."""
         out = super().training_step(*args, **kwargs)
+        self._passes += 1
         if self._meter.wants_gradients and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):
             self._measure_gradient()
-        if self._seen and self._step % self.args.steps_per_generation == 0:
-            self._report()
+        if self._passes % self.args.steps_per_generation == 0:
+            self._buffered_inputs = None  # then TRL asks for a batch, shuffles it and splits it
+            if self._seen:
+                self._report()
         return out
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Add this trainer's metrics to a line of TRL's log, each its mean since the last one."""
+        if self.model.training:
+            logs = {**logs, **{name: sum(values) / len(values) for name, values in self._replay_metrics.items()}}
+            self._replay_metrics.clear()
+        super().log(logs, *args, **kwargs)
 
     def _measure_gradient(self) -> None:
         """Note the gradient of an update's first micro-batch, of this process alone, and that of all."""
         count = self.args.gradient_accumulation_steps
-        if count > 1 and self._step % count == 1:
+        if count > 1 and self._passes % count == 1:
             self._part = square_of_gradient(self.model.parameters()) * count**2
-        elif count > 1 and self._step % count == 0:
+        elif count > 1 and self._passes % count == 0:
             whole = square_of_gradient(self.model.parameters())
             self._meter.gradient(self._part, whole, self.args.per_device_train_batch_size)
 
@@ -301,7 +314,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
         row, tokens, ratios, squares = measured[counted].T
         if not len(row):
             return
-        self._metrics["train"]["replay/ess"].append(float(ratios.sum() ** 2 / (tokens.sum() * squares.sum())))
+        self._replay_metrics["replay/ess"].append(float(ratios.sum() ** 2 / (tokens.sum() * squares.sum())))
         self._on_main(lambda: self._send(row.astype(int), tokens, ratios, squares))
 
     def _send(self, row: Any, tokens: Any, ratios: Any, squares: Any) -> None:
