@@ -110,10 +110,14 @@ func (s *server) complete(ctx context.Context, r Request, vllm bool) ([]completi
 var errNoIDs = errors.New("the completion is text without token ids, which may be encoded as other tokens: use a " +
 	"server that returns ids (return_token_ids, or tokens as token_id:N)")
 
+// errNoLogprobs is returned for a server that gives none. llama.cpp gives none for a completion that is part of a
+// character.
+var errNoLogprobs = errors.New("the completion has no log-probs: the server must support logprobs")
+
 func (c *completionsChoice) completion(stop []int32) (Completion, error) {
 	out := Completion{Tokens: c.TokenIDs}
 	if c.Logprobs == nil {
-		return out, errors.New("the completion has no log-probs: the server must support logprobs")
+		return out, errNoLogprobs
 	}
 	for _, t := range c.Logprobs.Content {
 		if c.TokenIDs == nil {

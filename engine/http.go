@@ -65,6 +65,8 @@ func newServer(o Options) *server {
 
 func (s *server) String() string { return string(s.options.Dialect) + "+" + s.options.Address }
 
+func (s *server) vocabulary() int { return s.options.Vocabulary }
+
 // post sends a body as JSON, unless it is nil, and decodes the answer into result, unless that is nil.
 func (s *server) post(ctx context.Context, path string, body, result any) error {
 	return s.call(ctx, http.MethodPost, path, body, result)

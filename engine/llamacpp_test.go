@@ -1,6 +1,14 @@
 package engine_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -59,5 +67,76 @@ func TestLlamaCPP(t *testing.T) {
 	}
 	if paris == 0 {
 		t.Errorf("nobody knows the capital of France: %+v", list)
+	}
+}
+
+// A gateway that changes what is asked of llama.cpp is refused, unless it changes the log-probs too.
+func TestLlamaCPPBehindAGateway(t *testing.T) {
+	address, err := url.Parse(enginetest.StartLlamaCPP(t).Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(address)
+	var changes map[string]any
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && len(changes) > 0 {
+			var body map[string]any
+			if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+				t.Error(err)
+			}
+			maps.Copy(body, changes)
+			text, err := json.Marshal(body)
+			if err != nil {
+				t.Error(err)
+			}
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	defer gateway.Close()
+	engines := make(map[engine.Dialect]engine.Engine)
+	for _, d := range []engine.Dialect{engine.LlamaCPP, engine.OpenAI} {
+		if engines[d], err = engine.Open(engine.Options{Dialect: d, Address: gateway.URL}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var prompts [][]int32
+	for _, text := range []string{"The capital of France is", "Tom has 3 apples and buys 4 more. How many apples has he?"} {
+		prompt, err := engines[engine.LlamaCPP].Tokenize(t.Context(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompts = append(prompts, prompt)
+	}
+	samplers := func(names ...string) map[string]any {
+		return map[string]any{"samplers": names, "top_k": 3, "top_p": 0.8, "min_p": 0.1, "repeat_penalty": 1.3}
+	}
+	for _, c := range []struct {
+		name    string
+		changes map[string]any
+		own     bool // refused by llama.cpp's own interface, whose log-probs are of what is drawn from
+		openai  bool // by OpenAI's, where they are of the logits
+	}{
+		{"nothing", nil, false, false},
+		{"top-k 3", samplers("top_k", "temperature"), true, true},
+		{"top-p 0.8", samplers("temperature", "top_p"), true, true},
+		{"min-p 0.1", samplers("temperature", "min_p"), false, true},
+		{"a repetition penalty of 1.3", samplers("penalties", "temperature"), false, true},
+		{"temperature 1.3", map[string]any{"temperature": 1.3}, true, true},
+	} {
+		for d, refused := range map[engine.Dialect]bool{engine.LlamaCPP: c.own, engine.OpenAI: c.openai} {
+			changes = c.changes
+			for _, prompt := range prompts {
+				r, err := engine.Probe(t.Context(), engines[d], engine.Probing{Prompt: prompt,
+					Sampling: engine.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}})
+				if err == nil {
+					err = r.Err()
+				}
+				if (err != nil) != refused {
+					t.Errorf("%s, %s: %v", d, c.name, err)
+				}
+				t.Logf("%s, %s: %v", d, c.name, err)
+			}
+		}
 	}
 }

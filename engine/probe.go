@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -46,12 +45,18 @@ type Probing struct {
 	Sampling Sampling
 	Prompt   []int32 // of the task, one token at least
 
+	// Score gives the log-probs of the model's weights, to compare the server's with. nil: it is not compared.
+	Score Score
+
 	// Texts are encoded by the server and by Encode, and must give the same ids. nil: not looked at.
 	Texts  []string
 	Encode func(string) ([]int32, error)
 }
 
-// Probe samples a few tokens from a server and finds out what it gives. It returns an error if the server cannot be
+// Score returns the log-prob of each of some tokens [C] as the next after a prompt, at a temperature.
+type Score func(ctx context.Context, prompt, tokens []int32, temperature float64) ([]float32, error)
+
+// Probe samples some hundred tokens from a server and finds out what it gives. It returns an error if the server cannot be
 // asked; a server that answers wrongly has lacks in the report.
 func Probe(ctx context.Context, e Engine, p Probing) (*Report, error) {
 	if err := e.Health(ctx); err != nil {
@@ -97,60 +102,82 @@ func (r *Report) probeRoom(ctx context.Context, e Engine, p Probing) error {
 	return nil
 }
 
-// beginnings is after how many beginnings of the prompt tokens are sampled, until log-probs tell: what follows some is
-// less certain than what follows others.
-const beginnings = 4
+// several is how many tokens are drawn after a prompt at once.
+const several = 64
 
-// probeSampling looks for ids, log-probs, a nucleus, and what the log-probs are of.
+// probeSampling looks for ids, log-probs and a nucleus, and for what the log-probs are of.
 func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
-	first := func(prompt []int32, temperature, topP float64) ([]Completion, error) {
-		const several = 16
-		return e.Generate(ctx, Request{Prompt: prompt, N: several, Sampling: Sampling{Temperature: temperature, TopP: topP,
-			MaxTokens: 4, Stop: p.Sampling.Stop}}) // more than one: the first may be part of a character
+	s := sampler{engine: e, stop: p.Sampling.Stop, temperature: p.Sampling.Temperature, topP: p.Sampling.TopP}
+	some, err := e.Generate(ctx, Request{Prompt: p.Prompt, N: 16, Sampling: Sampling{Temperature: s.temperature,
+		TopP: s.topP, MaxTokens: 4, Stop: s.stop}}) // more than one token: the first may be part of a character
+	switch {
+	case errors.Is(err, errNoIDs):
+		r.Lacks = append(r.Lacks, Lack{What: "completions are text", Remedy: err.Error(),
+			Lost: "text that is encoded again may be other tokens than were sampled, with other log-probs"})
+		return nil
+	case err != nil:
+		return err
+	case s.topP < 1 && some[0].SamplingMask.Len() == 0:
+		r.Lacks = append(r.Lacks, Lack{What: fmt.Sprintf("no sampling mask at top_p %g", s.topP),
+			Remedy: "set top_p to 1, or use SGLang, which returns the nucleus",
+			Lost:   "ratios compare a log-prob within the nucleus with one over the vocabulary: they are biased"})
+		return nil
 	}
-	temperature, topP := p.Sampling.Temperature, p.Sampling.TopP
-	for i := range min(len(p.Prompt), beginnings) {
-		prompt := p.Prompt[:len(p.Prompt)-i]
-		drawn, err := first(prompt, temperature, topP)
-		if errors.Is(err, errNoIDs) {
-			r.Lacks = append(r.Lacks, Lack{What: "completions are text", Remedy: err.Error(),
-				Lost: "text that is encoded again may be other tokens than were sampled, with other log-probs"})
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if topP < 1 && drawn[0].SamplingMask.Len() == 0 {
-			r.Lacks = append(r.Lacks, Lack{What: fmt.Sprintf("no sampling mask at top_p %g", topP),
-				Remedy: "set top_p to 1, or use SGLang, which returns the nucleus",
-				Lost:   "ratios compare a log-prob within the nucleus with one over the vocabulary: they are biased"})
-			return nil
-		}
-		hot, err := first(prompt, 2*temperature, 1)
-		if err != nil {
-			return err
-		}
+	list, err := s.fill(ctx, prompts(p.Prompt), several)
+	if err != nil {
+		return err
+	}
+	if raw, err := r.probeTemperature(ctx, s, p.Prompt); raw || err != nil {
+		return err
+	}
+	if err := r.probeDraws(ctx, s, list); err != nil {
+		return err
+	}
+	if err := r.probeReach(ctx, s, p.Prompt); err != nil {
+		return err
+	}
+	if p.Score != nil && s.topP == 1 {
+		return r.probeScores(ctx, s, list, p.Score)
+	}
+	return nil
+}
+
+// probeTemperature finds out whether log-probs are of the sampling temperature, and reports whether they are not. At
+// temperature 1 there is no difference.
+func (r *Report) probeTemperature(ctx context.Context, s sampler, prompt []int32) (raw bool, err error) {
+	temperature := s.temperature
+	if temperature == 1 {
+		return false, nil
+	}
+	s.topP = 1
+	var pairs temperatures
+	for _, at := range prompts(prompt) {
 		// Where tokens are nearly certain the higher temperatures tell, where many are likely the lower ones.
-		for _, share := range []float64{1, 0.5, 0.25} {
-			cold, err := first(prompt, share*temperature, 1)
+		var hot *draws
+		for _, share := range []float64{2, 1, 0.5, 0.25} {
+			s.temperature = share * temperature
+			list, err := s.fill(ctx, []*draws{newDraws(at.prompt, at.repeats)}, several)
 			if err != nil {
-				return err
+				return false, err
 			}
-			switch compareTemperatures(cold, hot) {
-			case otherLogprobs:
-				return nil
-			case sameLogprobs:
-				if temperature != 1 {
-					r.Lacks = append(r.Lacks, rawLogprobs(e, temperature))
+			if len(list) == 0 {
+				break
+			}
+			if hot != nil {
+				pairs.add(list[0], hot)
+			}
+			if raw, known := pairs.raw(); known {
+				if raw {
+					r.Lacks = append(r.Lacks, rawLogprobs(s.engine, temperature))
 				}
-				return nil
+				return raw, nil
 			}
-			hot = cold
+			hot = list[0]
 		}
 	}
 	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: the first tokens after this "+
 		"prompt are certain")
-	return nil
+	return false, nil
 }
 
 func rawLogprobs(e Engine, temperature float64) Lack {
@@ -163,46 +190,6 @@ func rawLogprobs(e Engine, temperature float64) Lack {
 	}
 	return Lack{What: fmt.Sprintf("its log-probs ignore the temperature, %g", temperature), Remedy: remedy,
 		Lost: "the ratios of every token are wrong: they compare two temperatures"}
-}
-
-type comparison int
-
-const (
-	noneInCommon comparison = iota
-	sameLogprobs
-	otherLogprobs
-)
-
-// compareTemperatures compares the log-probs of first tokens that were sampled at a temperature and at twice that. If
-// they are of the distributions that were sampled from, then z/T and z/2T with two normalisers: the differences between
-// tokens are halved, and a token's own log-prob changes unless it is certain.
-func compareTemperatures(one, twice []Completion) comparison {
-	logprobs := make(map[int32]float32)
-	for _, c := range one {
-		if len(c.Tokens) > 0 {
-			logprobs[c.Tokens[0]] = c.Logprobs[0]
-		}
-	}
-	common, largest, least := 0, 0.0, math.Inf(1)
-	for _, c := range twice {
-		if len(c.Tokens) == 0 {
-			continue
-		}
-		if x, ok := logprobs[c.Tokens[0]]; ok {
-			common++
-			largest = max(largest, math.Abs(float64(x-c.Logprobs[0])))
-			least = min(least, float64(min(x, c.Logprobs[0])))
-		}
-	}
-	// Rounding in bfloat16, and batches of other sizes, move a log-prob by some hundredths.
-	const noise, certain = 0.05, -0.2
-	switch {
-	case largest > noise:
-		return otherLogprobs
-	case common > 0 && least < certain:
-		return sameLogprobs
-	}
-	return noneInCommon
 }
 
 // probeTokenizer compares the server's ids of texts with ours.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/reprise-rl/reprise/engine"
 	"github.com/reprise-rl/reprise/internal/hosts"
+	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/policy/server"
 )
 
@@ -90,6 +92,7 @@ type engineProbeCommand struct {
 	Prompt      string  `default:"The capital of France is" help:"Text whose next tokens are sampled."`
 	Temperature float64 `default:"1" help:"Sampling temperature of the rollouts."`
 	TopP        float64 `default:"1" help:"Nucleus of the rollouts, in (0, 1]; 1: off."`
+	Scores      bool    `help:"Compare its log-probs with those of --model's weights, which are computed here."`
 	Degraded    bool    `help:"Accept what is missing, and say what is lost."`
 	JSON        bool    `name:"json" help:"Print the report as one JSON object."`
 }
@@ -101,30 +104,40 @@ func (c *engineProbeCommand) Run(ctx context.Context) error {
 		return err
 	}
 	o.Model = string(c.Name)
-	e, err := engine.Open(o)
-	if err != nil {
-		return err
-	}
 	probing := engine.Probing{Sampling: engine.Sampling{Temperature: c.Temperature, TopP: c.TopP, MaxTokens: 1},
-		Texts: []string{c.Prompt, "Tokens: 12 + 34 = 46\n\n\tñ → 語"}}
-	var prompt []int32
+		Texts: []string{c.Prompt}}
+	if c.Scores {
+		if probing.Score, err = c.score(); err != nil {
+			return fmt.Errorf("--scores: %w", err)
+		}
+	}
 	if c.Model != "" {
 		folder, err := c.Model.description()
 		if err != nil {
 			return fmt.Errorf("--model: %w", err)
 		}
+		o.Vocabulary = folder.Config.VocabSize
 		probing.Encode = folder.Tokenizer.Encode
-		prompt, err = probing.Encode(c.Prompt)
-		if err != nil {
+		if probing.Prompt, err = probing.Encode(c.Prompt); err != nil {
 			return fmt.Errorf("--prompt: %w", err)
 		}
-	} else if prompt, err = e.Tokenize(ctx, c.Prompt); err != nil {
-		if errors.Is(err, errors.ErrUnsupported) {
-			err = fmt.Errorf("%w: give --model, whose tokenizer encodes the prompt", err)
+		const varied = "Tokens: 12 + 34 = 46\n\n\tñ → 語"
+		if _, err := probing.Encode(varied); err == nil { // a small vocabulary may not have it
+			probing.Texts = append(probing.Texts, varied)
 		}
+	}
+	e, err := engine.Open(o)
+	if err != nil {
 		return err
 	}
-	probing.Prompt = prompt
+	if c.Model == "" {
+		if probing.Prompt, err = e.Tokenize(ctx, c.Prompt); err != nil {
+			if errors.Is(err, errors.ErrUnsupported) {
+				err = fmt.Errorf("%w: give --model, whose tokenizer encodes the prompt", err)
+			}
+			return err
+		}
+	}
 	report, err := engine.Probe(ctx, e, probing)
 	if err != nil {
 		return err
@@ -149,4 +162,36 @@ func (c *engineProbeCommand) Run(ctx context.Context) error {
 		return nil
 	}
 	return report.Err()
+}
+
+// score returns the scores of --model's weights.
+func (c *engineProbeCommand) score() (engine.Score, error) {
+	if c.Model == "" {
+		return nil, errors.New("want --model FOLDER too, whose weights give them")
+	}
+	folder, err := c.Model.model()
+	if err != nil {
+		return nil, err
+	}
+	model, weights, _, err := policy.Load(folder)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, prompt, tokens []int32, temperature float64) ([]float32, error) {
+		inputs := make([]policy.Input, len(tokens))
+		mask := make([]uint8, len(prompt)+1)
+		mask[len(prompt)] = 1
+		for i, token := range tokens {
+			inputs[i] = policy.Input{Tokens: slices.Concat(prompt, []int32{token}), Mask: mask}
+		}
+		scores, err := model.Score(ctx, weights, inputs, temperature)
+		if err != nil {
+			return nil, err
+		}
+		list := make([]float32, len(tokens))
+		for i, s := range scores {
+			list[i] = s.Logprobs[len(prompt)]
+		}
+		return list, nil
+	}, nil
 }

@@ -47,6 +47,8 @@ func TestAServedModelPassesTheProbe(t *testing.T) {
 		{[]string{"llamacpp+" + at, "--json"}, 0, `"version":0`},
 		{[]string{"llamacpp+" + at, "--top-p", "0.9"}, 1, "no sampling mask at top_p 0.9: set top_p to 1"},
 		{[]string{"llamacpp+" + at, "--top-p", "0.9", "--degraded"}, 0, "loses    ratios compare"},
+		{[]string{"vllm+" + at, "--model", model, "--scores", "--temperature", "0.7"}, 0, "gives token ids"},
+		{[]string{"vllm+" + at, "--scores"}, 1, "--scores: want --model FOLDER too"},
 		{[]string{"openai+" + at}, 1, "give --model"},
 		{[]string{"tgi+" + at}, 1, "dialect: tgi: want vllm, sglang, llamacpp or openai"},
 		{[]string{at}, 1, "want DIALECT+http://HOST:PORT"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"math/bits"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -332,14 +333,30 @@ func TestEnginesTakePublishedWeights(t *testing.T) {
 	}
 }
 
-// scripted is an engine whose answers a test makes. Its tokens say which request they are of.
+// scripted is an engine whose answers a test makes, but for the probe's first tokens. Its tokens say which request they
+// are of.
 type scripted struct {
 	name     string
 	generate func(context.Context, engine.Request) ([]engine.Completion, error)
 }
 
+// probes is how many tokens a probe draws after a prompt at once.
+const probes = 64
+
 func (s scripted) Generate(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
+	if r.N == probes {
+		return even(r.N), nil
+	}
 	return s.generate(ctx, r)
+}
+
+// even has one token of eight in each completion.
+func even(n int) []engine.Completion {
+	list := completions(n, 1)
+	for i := range list {
+		list[i].Tokens[0], list[i].Logprobs[0] = int32(i%8), float32(-math.Log(8))
+	}
+	return list
 }
 func (s scripted) Version(context.Context) (rollout.Version, error) { return 0, nil }
 func (s scripted) Load(context.Context, engine.Weights) error       { return nil }
@@ -723,12 +740,27 @@ func meanOf(counts map[int]int) float64 {
 	return float64(sum) / float64(n)
 }
 
+// raw gives the same log-probs at any temperature.
+type raw struct{ scripted }
+
+func (e raw) Generate(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
+	if r.N != probes {
+		return e.scripted.Generate(ctx, r)
+	}
+	list := even(r.N)
+	for i := range list { // a half, a quarter, an eighth …
+		rank := min(bits.TrailingZeros(uint(i+1)), 5)
+		list[i].Tokens[0], list[i].Logprobs[0] = int32(rank), float32(-float64(min(rank+1, 5))*math.Ln2)
+	}
+	return list, nil
+}
+
 // An engine that lacks what rollouts need ends the worker, unless that is accepted; then the stats say so.
 func TestEnginesThatLackSomethingAreRefused(t *testing.T) {
 	made, c := makeTask(t, "arithmetic")
-	e := scripted{"raw", func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
-		return completions(r.N, 3), nil // at any temperature the same log-probs
-	}}
+	e := raw{scripted{"raw", func(_ context.Context, r engine.Request) ([]engine.Completion, error) {
+		return completions(r.N, 3), nil
+	}}}
 	o := options()
 	o.Groups, o.Sampling.Temperature = 2, 0.7
 	table := newTable(t, nil)
@@ -838,7 +870,6 @@ func TestTurnsOfExamplesEndAtTheNextQuestion(t *testing.T) {
 		list := completions(r.N, len(turn))
 		for i := range list {
 			copy(list[i].Tokens, turn)
-			list[i].Logprobs[0] = -float32(r.Temperature) // so that the probe sees that they depend on it
 		}
 		prompt.Store(&r.Prompt)
 		return list, nil
