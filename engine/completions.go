@@ -287,12 +287,22 @@ type openai struct {
 
 // Generate asks for one completion at a time: servers bound n.
 func (e *openai) Generate(ctx context.Context, r Request) ([]Completion, error) {
+	return e.weights.each(ctx, r, e.one)
+}
+
+func (e *openai) one(ctx context.Context, r Request) (Completion, error) {
+	_, list, err := e.complete(ctx, r, false)
+	if err != nil {
+		return Completion{}, err
+	}
+	return list[0], nil
+}
+
+// firstTokens is Generate, in which a completion that is part of a character has no token: llama.cpp gives it no
+// log-probs.
+func (e *openai) firstTokens(ctx context.Context, r Request) ([]Completion, error) {
 	return e.weights.each(ctx, r, func(ctx context.Context, one Request) (Completion, error) {
-		_, list, err := e.complete(ctx, one, false)
-		if err != nil {
-			return Completion{}, err
-		}
-		return list[0], nil
+		return orPart(e.one(ctx, one))
 	})
 }
 

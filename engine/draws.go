@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -14,23 +12,31 @@ import (
 // top-k, top-p or a penalty. Two things give it away, in draws of the first token after some prompts:
 //
 //   - Draws do not follow log-probs that were taken before the change ([Report.probeDraws]).
-//   - At a very high temperature every token of the vocabulary is about as likely as any other, unless few are left to
-//     draw from ([Report.probeReach]).
+//   - At a very high temperature every token of the vocabulary is about equally likely; if few are left to draw from,
+//     their log-probs are too large ([Report.probeReach]).
 //
-// A penalty that is in the log-probs too shows in neither: the log-probs of the weights tell ([Report.probeScores]).
+// A penalty or a min-p that is also in the log-probs shows in neither; only the weights' log-probs reveal it
+// ([Report.probeScores]).
 
 // draws are first tokens after a prompt, drawn at one temperature.
 type draws struct {
 	prompt  []int32
-	repeats bool              // the prompt repeats its end
-	n       int               // completions; those of servers that leave out the end of a text may have no token
-	counts  map[int32]int     // of each token
-	sums    map[int32]float64 // of the log-probs given for it
+	repeats bool // the prompt repeats its end
+	n       int  // completions; one that is part of a character has no token
+	counts  map[int32]int
+	sums    map[int32]float64 // of the log-probs given for each token
+}
+
+func newDraws(prompt []int32, repeats bool) *draws {
+	return &draws{prompt: prompt, repeats: repeats, counts: make(map[int32]int), sums: make(map[int32]float64)}
 }
 
 func (d *draws) add(list []Completion) {
-	d.n += len(list)
 	for _, c := range list {
+		if c.Finish == Aborted && len(c.Tokens) == 0 {
+			continue
+		}
+		d.n++
 		if len(c.Tokens) > 0 {
 			d.counts[c.Tokens[0]]++
 			d.sums[c.Tokens[0]] += float64(c.Logprobs[0])
@@ -41,17 +47,9 @@ func (d *draws) add(list []Completion) {
 // logprob returns the mean of the log-probs given for a token that was drawn.
 func (d *draws) logprob(token int32) float64 { return d.sums[token] / float64(d.counts[token]) }
 
-// sampler draws first tokens from a server.
-type sampler struct {
-	engine      Engine
-	stop        []int32
-	temperature float64
-	topP        float64
-}
-
-// prompts returns draws yet to be made: after beginnings of a prompt, since what follows some is less certain than what
-// follows others, and after the prompt with parts of its end repeated, as a model repeats on what a penalty keeps from
-// being repeated.
+// prompts returns draws yet to be made: after the beginnings of a prompt, since what follows some is less certain than
+// what follows others, and after the prompt followed by part of its end: there a model repeats itself, unless a penalty
+// stops it.
 func prompts(prompt []int32) []*draws {
 	const beginnings, tail = 4, 32
 	var list []*draws
@@ -65,59 +63,73 @@ func prompts(prompt []int32) []*draws {
 	return list
 }
 
-func newDraws(prompt []int32, repeats bool) *draws {
-	return &draws{prompt: prompt, repeats: repeats, counts: make(map[int32]int), sums: make(map[int32]float64)}
+// sampler draws first tokens from a server.
+type sampler struct {
+	engine      Engine
+	stop        []int32
+	temperature float64
+	topP        float64
 }
 
-// draw adds n draws to d. Draws of parts of characters, which llama.cpp does not give, are draws without a token.
+// draw adds n draws to d.
 func (s sampler) draw(ctx context.Context, d *draws, n int) error {
-	request := Request{Prompt: d.prompt, N: n,
-		Sampling: Sampling{Temperature: s.temperature, TopP: s.topP, MaxTokens: 1, Stop: s.stop}}
-	list, err := s.engine.Generate(ctx, request)
-	part := func() bool { return errors.Is(err, ErrPartial) || errors.Is(err, errNoLogprobs) }
-	if part() { // one of them is; by itself each other is given
-		request.N = 1
-		for range n {
-			var one []Completion
-			if one, err = s.engine.Generate(ctx, request); part() {
-				one, err = make([]Completion, 1), nil
-			}
-			if err != nil {
-				return err
-			}
-			list = append(list, one...)
+	generate := s.engine.Generate
+	if e, ok := s.engine.(interface {
+		firstTokens(context.Context, Request) ([]Completion, error)
+	}); ok {
+		generate = e.firstTokens
+	}
+	const atOnce = 16 // servers bound n, and how many requests wait
+	for n > 0 {
+		list, err := generate(ctx, Request{Prompt: d.prompt, N: min(n, atOnce),
+			Sampling: Sampling{Temperature: s.temperature, TopP: s.topP, MaxTokens: 1, Stop: s.stop}})
+		if err != nil {
+			return err
 		}
-	}
-	if err == nil {
 		d.add(list)
+		n -= atOnce
 	}
-	return err
+	return nil
 }
 
-// fill draws n times after each prompt. It returns the list without prompts that the server refuses, because they are
-// too long for it.
+// fill draws n times after each prompt. It returns the list without prompts that the server refuses, which may be too
+// long for it. If it refuses them all, that is the error.
 func (s sampler) fill(ctx context.Context, list []*draws, n int) (made []*draws, err error) {
+	var refusal error
 	for _, d := range list {
 		switch err := s.draw(ctx, d, n); {
 		case err == nil:
 			made = append(made, d)
-		case !Refused(err):
+		case Refused(err):
+			refusal = err
+		default:
 			return nil, err
 		}
+	}
+	if len(made) == 0 {
+		return nil, refusal
 	}
 	return made, nil
 }
 
+// Rounding in bfloat16, and batches of other sizes, move a logit by some hundredths, and so a log-prob by as much over
+// the temperature.
+const rounding = 0.1
+
+// noise is what rounding makes of a log-prob at a temperature, at most.
+func noise(temperature float64) float64 { return rounding / min(temperature, 1) }
+
 // temperatures compares the log-probs of draws at a temperature with those of the same tokens at twice that, over pairs
-// of draws that are added. Log-probs of the distributions that were sampled from are z/T and z/2T less a normaliser, so
-// that the differences between tokens are halved; those of the logits alone stay as they are.
+// of draws that are added. Log-probs of the distributions that were sampled from are z/T less a normaliser: twice the
+// differences between tokens at 2T are those at T. Of log-probs of the logits alone they are doubled.
 type temperatures struct{ xx, xy float64 }
 
-func (t *temperatures) add(once, twice *draws) {
+func (t *temperatures) add(once, twice *draws, temperature float64) {
 	var x, y []float64
 	for token := range once.counts {
 		if twice.counts[token] > 0 {
-			x, y = append(x, once.logprob(token)), append(y, twice.logprob(token))
+			scale := min(temperature, 1) // so that rounding is the same at all temperatures
+			x, y = append(x, scale*once.logprob(token)), append(y, 2*scale*twice.logprob(token))
 		}
 	}
 	meanX, meanY := mean(x), mean(y)
@@ -127,37 +139,33 @@ func (t *temperatures) add(once, twice *draws) {
 	}
 }
 
-// raw reports whether log-probs are those of the logits, and whether the pairs tell. Rounding in bfloat16, and batches
-// of other sizes, move a log-prob by some hundredths; 0.5 is more than five times what that makes of the product.
+// raw reports whether log-probs are those of the logits, and whether the pairs tell: whether their slope is as far from
+// what is in the middle as five times the rounding takes it.
 func (t *temperatures) raw() (raw, known bool) {
-	const halved, same, noise = 0.5, 1, 0.5
-	off := (t.xy/t.xx - (halved+same)/2) * math.Sqrt(t.xx)
-	return off > 0, math.Abs(off) > noise
+	const same, doubled = 1, 2
+	off := (t.xy/t.xx - (same+doubled)/2.) * math.Sqrt(t.xx)
+	return off > 0, math.Abs(off) > 5*rounding
 }
 
 // claim compares the share of draws that were of some tokens with the probability that the server gave them.
 type claim struct {
-	probability, drawn float64 // means over the draws, in [0, 1]
+	probability, drawn float64 // means over the draws
 	n                  int     // draws
 }
 
-// evidence returns how much the draws say against the probability, in nats: had they followed it, a share as far from it
-// would have a chance of exp(-evidence) at most (the bound of Chernoff and Hoeffding).
-func (c claim) evidence() float64 {
-	const rounding = 0.1     // of the logit of the probability
+// evidence returns how much the draws say against the probability, in nats: had they followed it, a share as far from
+// it would have a chance of exp(-evidence) at most (the bound of Chernoff and Hoeffding). The logit of the probability may
+// be off by so much.
+func (c claim) evidence(off float64) float64 {
 	const certain = 1 - 1e-3 // a probability of 1 has been rounded
-	const impossible = 1.2   // rounding does not make a sum of probabilities as large
-	if c.probability > impossible {
+	if c.probability > math.Exp(2*off) {
 		return math.Inf(1)
 	}
 	p := min(max(c.probability, 1-certain), certain)
-	odds := p / (1 - p)
-	if c.drawn > p {
-		odds *= math.Exp(rounding)
-	} else {
-		odds *= math.Exp(-rounding)
+	if c.drawn < p {
+		off = -off
 	}
-	q := odds / (1 + odds)
+	q := 1 / (1 + (1-p)/p*math.Exp(-off))
 	if (c.drawn > p) != (c.drawn > q) {
 		return 0
 	}
@@ -169,6 +177,12 @@ func (c claim) evidence() float64 {
 		kl += (1 - c.drawn) * math.Log((1-c.drawn)/(1-q))
 	}
 	return float64(c.n) * kl
+}
+
+func (c claim) with(probability float64, drawn, n int) claim {
+	all := float64(c.n + n)
+	return claim{probability: (c.probability*float64(c.n) + probability*float64(n)) / all,
+		drawn: (c.drawn*float64(c.n) + float64(drawn)) / all, n: c.n + n}
 }
 
 // claims returns what a server claims of the most likely token after each prompt, and of all tokens that are likely
@@ -200,42 +214,38 @@ func claims(list []*draws) []claim {
 	return slices.DeleteFunc([]claim{all[0], all[1], repeats[0], repeats[1]}, func(c claim) bool { return c.n == 0 })
 }
 
-func (c claim) with(probability float64, drawn, n int) claim {
-	all := float64(c.n + n)
-	return claim{probability: (c.probability*float64(c.n) + probability*float64(n)) / all,
-		drawn: (c.drawn*float64(c.n) + float64(drawn)) / all, n: c.n + n}
-}
+const plainServer = "turn off top-k, top-p, min-p and penalties where the server or a gateway sets them; vLLM " +
+	"takes them from the model's folder unless it is started with --generation-config vllm"
 
-// changed says what may change a distribution unseen, and what comes of it.
-func changed(what string) Lack {
-	return Lack{What: what, Remedy: "turn off top-k, top-p, min-p and penalties where the server or a gateway sets them; " +
-		"vLLM takes them from the model's folder unless it is started with --generation-config vllm",
-		Lost: "the ratios of every token are wrong: tokens were drawn from another distribution than their log-probs are of"}
-}
-
-// probeDraws finds out whether draws follow their log-probs. Where that is in doubt it draws more, up to some hundred
-// after each prompt.
+// probeDraws finds out whether draws follow their log-probs. Where that is in doubt it draws more.
 func (r *Report) probeDraws(ctx context.Context, s sampler, list []*draws) error {
-	const doubt, refuted, most = 1, 14, 512
-	for {
+	const doubt, refuted = 1, 14 // nats
+	for n := several; ; n *= 2 {
 		made := claims(list)
 		if len(made) == 0 {
 			r.Unknown = append(r.Unknown, "whether its draws follow its log-probs: no token was likely enough to see it")
 			return nil
 		}
-		worst := slices.MaxFunc(made, func(a, b claim) int { return cmp.Compare(a.evidence(), b.evidence()) })
-		switch n := list[0].n; {
-		case worst.evidence() > refuted:
-			r.Lacks = append(r.Lacks, changed(fmt.Sprintf("its draws do not follow its log-probs: %.1f%% of %d were tokens "+
-				"whose log-probs add up to %.1f%%", 100*worst.drawn, worst.n, 100*worst.probability)))
+		worst, against := made[0], 0.0
+		for _, c := range made {
+			if e := c.evidence(noise(s.temperature)); e > against {
+				worst, against = c, e
+			}
+		}
+		switch {
+		case against > refuted:
+			r.Lacks = append(r.Lacks, Lack{What: fmt.Sprintf("its draws do not follow its log-probs: %.1f%% of %d draws "+
+				"were tokens to which these give %.1f%%", 100*worst.drawn, worst.n, 100*worst.probability),
+				Remedy: plainServer,
+				Lost: "the ratios of every token are wrong: tokens are drawn from another distribution than their " +
+					"log-probs are of"})
 			return nil
-		case worst.evidence() < doubt || n >= most:
+		case against < doubt || n >= mostDraws:
 			return nil
-		default:
-			for _, d := range list {
-				if err := s.draw(ctx, d, n); err != nil {
-					return err
-				}
+		}
+		for _, d := range list {
+			if err := s.draw(ctx, d, n); err != nil {
+				return err
 			}
 		}
 	}
@@ -245,19 +255,20 @@ func (r *Report) probeDraws(ctx context.Context, s sampler, list []*draws) error
 // logits the mean log-prob of draws is that of one in so many tokens; a part of them drawn from has larger ones.
 func (r *Report) probeReach(ctx context.Context, s sampler, prompt []int32) error {
 	s.temperature, s.topP = 100, 1
-	list, err := s.fill(ctx, []*draws{newDraws(prompt, false)}, several)
-	if err != nil {
+	d := newDraws(prompt, false)
+	if err := s.draw(ctx, d, several); err != nil && !Refused(err) {
 		return err
 	}
-	if len(list) == 0 || len(list[0].counts) == 0 {
+	if len(d.counts) == 0 {
 		r.Unknown = append(r.Unknown, fmt.Sprintf("whether it draws from the whole vocabulary: it does not sample at "+
 			"temperature %g", s.temperature))
 		return nil
 	}
-	// The second moment is what is left of the logits' spread, and of the chance in so many draws of it.
+	// What is left of the logits' spread takes half its variance from the entropy, and the mean of so many draws is off
+	// by three of its standard errors at most.
 	sum, squares, n := 0.0, 0.0, 0.0
-	for token, count := range list[0].counts {
-		x := list[0].logprob(token)
+	for token, count := range d.counts {
+		x := d.logprob(token)
 		sum, squares, n = sum+float64(count)*x, squares+float64(count)*x*x, n+float64(count)
 	}
 	entropy := -sum / n
@@ -268,13 +279,15 @@ func (r *Report) probeReach(ctx context.Context, s sampler, prompt []int32) erro
 		vocabulary = e.vocabulary()
 	}
 	if vocabulary == 0 { // not known: the ids of draws that are even reach almost to the end
-		vocabulary = 1 + int(slices.Max(slices.Collect(maps.Keys(list[0].counts))))
+		vocabulary = 1 + int(slices.Max(slices.Collect(maps.Keys(d.counts))))
 	}
-	// What rounds log-probs, or leaves out a few tokens that no text has, moves the mean by less.
-	const slack = 0.02
+	const slack = 0.035 // bfloat16 rounds log-probs of 8 to 16 by 0.031, and servers leave out tokens that no text has
 	if reach := math.Exp(entropy); reach*math.Exp(slack) < float64(vocabulary) {
-		r.Lacks = append(r.Lacks, changed(fmt.Sprintf("at temperature %g it draws as if it chose among %.0f tokens of %d",
-			s.temperature, reach, vocabulary)))
+		r.Lacks = append(r.Lacks, Lack{What: fmt.Sprintf("at temperature %g it draws as if it chose among %.0f tokens of %d",
+			s.temperature, reach, vocabulary),
+			Remedy: plainServer + "; or a gateway lets no temperature above some limit through: then accept it",
+			Lost: "ratios compare a log-prob over the whole vocabulary with the server's over a part of it: they are " +
+				"biased"})
 	}
 	return nil
 }
@@ -284,6 +297,9 @@ func (r *Report) probeScores(ctx context.Context, s sampler, list []*draws, scor
 	off, n := 0.0, 0
 	for _, d := range list {
 		tokens := slices.Sorted(maps.Keys(d.counts))
+		if len(tokens) == 0 {
+			continue
+		}
 		scores, err := score(ctx, d.prompt, tokens, s.temperature)
 		if err != nil {
 			return err
@@ -293,10 +309,14 @@ func (r *Report) probeScores(ctx context.Context, s sampler, list []*draws, scor
 			n += d.counts[token]
 		}
 	}
-	const slack = 0.15 // weights of 8 bits make 0.05
-	if off /= float64(n); off > slack {
-		r.Lacks = append(r.Lacks, changed(fmt.Sprintf("its log-probs differ from those of the model's weights by %.2f, in "+
-			"the mean of %d draws", off, n)))
+	off /= float64(max(n, 1))
+	switch slack := 1.5 * noise(s.temperature); { // weights of 8 bits make a third of it
+	case n == 0:
+		r.Unknown = append(r.Unknown, "whether its log-probs are the model's: it drew no token")
+	case off > slack:
+		r.Lacks = append(r.Lacks, Lack{What: fmt.Sprintf("its log-probs differ from those of the model's weights by %.2f, "+
+			"in the mean of %d draws", off, n), Remedy: "serve these weights, unquantised, and " + plainServer,
+			Lost: "the first ratios of every rollout are wrong by as much"})
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +14,8 @@ import (
 	"github.com/reprise-rl/reprise/rollout"
 )
 
-// zipf is a server whose model has 2,000 tokens. Its logits depend on the last two tokens, after which it likes to repeat
-// what followed them before. Its log-probs have the noise of rounding and of other requests beside it.
+// zipf is a server whose model has 2,000 tokens. Its logits depend on the last two tokens, after which it likes to
+// repeat what followed them before. Its log-probs have the noise of rounding and of other requests beside it.
 type zipf struct {
 	Engine
 	rng *rand.Rand
@@ -31,6 +32,13 @@ type tampering struct {
 	repetition float64 // divides positive logits of tokens in the prompt, and multiplies negative ones
 	greedy     bool
 	shift      float64 // added to log-probs
+
+	// What honest servers do.
+	limit   float64 // temperatures above it are refused; 0: none
+	most    int     // completions of a request; 0: any number
+	aborted bool    // every tenth completion is ended by others, before its first token
+	parts   bool    // a tenth of the probability is of parts of characters, which come without a token
+	unknown bool    // how many tokens there are is not known
 }
 
 const zipfTokens = 2000
@@ -113,18 +121,35 @@ func (z *zipf) distributions(prompt []int32, temperature float64) (drawn, given 
 }
 
 func (z *zipf) Generate(_ context.Context, r Request) ([]Completion, error) {
+	if z.limit > 0 && r.Temperature > z.limit || z.most > 0 && r.N > z.most {
+		return nil, &statusError{http.StatusBadRequest, "out of range"}
+	}
 	drawn, given := z.distributions(r.Prompt, r.Temperature)
 	list := make([]Completion, r.N)
 	for i := range list {
+		if z.aborted && i%10 == 0 {
+			list[i].Finish = Aborted
+			continue
+		}
 		u, token := z.rng.Float64(), 0
+		if z.parts {
+			if u /= 0.9; u >= 1 {
+				list[i].Finish = Length
+				continue
+			}
+		}
 		for ; token < len(drawn)-1; token++ {
 			if u -= drawn[token]; u < 0 {
 				break
 			}
 		}
-		noise := 0.04 * z.rng.NormFloat64() * (1 - given[token])
+		logprob := math.Log(given[token]) + z.shift
+		if z.parts {
+			logprob += math.Log(0.9)
+		}
+		logprob += 0.04 / min(r.Temperature, 1) * z.rng.NormFloat64() * (1 - given[token])
 		list[i] = Completion{Tokens: []int32{int32(token)}, Versions: make([]rollout.Version, 1), Finish: Length,
-			Logprobs: []float32{float32(min(0, math.Log(given[token])+noise+z.shift))}}
+			Logprobs: []float32{float32(min(0, logprob))}}
 	}
 	return list, nil
 }
@@ -132,7 +157,12 @@ func (z *zipf) Generate(_ context.Context, r Request) ([]Completion, error) {
 func (z *zipf) Version(context.Context) (rollout.Version, error) { return 0, nil }
 func (z *zipf) Health(context.Context) error                     { return nil }
 func (z *zipf) String() string                                   { return "zipf" }
-func (z *zipf) vocabulary() int                                  { return zipfTokens }
+func (z *zipf) vocabulary() int {
+	if z.unknown {
+		return 0
+	}
+	return zipfTokens
+}
 
 func (z *zipf) score(_ context.Context, prompt, tokens []int32, temperature float64) ([]float32, error) {
 	p := softmax(z.logits(prompt), temperature)
@@ -146,11 +176,11 @@ func (z *zipf) score(_ context.Context, prompt, tokens []int32, temperature floa
 // Servers are refused if what they draw, or the log-probs that they give, is not of the model at the temperature that
 // was asked for. Honest ones are not.
 func TestTamperedServersAreRefused(t *testing.T) {
-	probe := func(seed uint64, how tampering, temperature float64, scored bool) *Report {
+	probe := func(seed uint64, length int, how tampering, temperature float64, scored bool) *Report {
 		t.Helper()
 		z := &zipf{rng: rand.New(rand.NewPCG(seed, 1)), tampering: how}
 		p := Probing{Sampling: Sampling{Temperature: temperature, TopP: 1, MaxTokens: 8}}
-		for range 12 {
+		for range length {
 			p.Prompt = append(p.Prompt, int32(z.rng.IntN(zipfTokens)))
 		}
 		if scored {
@@ -171,6 +201,11 @@ func TestTamperedServersAreRefused(t *testing.T) {
 	}{
 		{"honest", tampering{}, false, nil},
 		{"honest, scored", tampering{}, true, nil},
+		{"honest, temperatures up to 2", tampering{limit: 2}, false, nil},
+		{"honest, at most 16 completions", tampering{most: 16}, false, nil},
+		{"honest, with completions that others end", tampering{aborted: true}, false, nil},
+		{"honest, with parts of characters", tampering{parts: true}, false, nil},
+		{"honest, of an unknown vocabulary", tampering{unknown: true}, false, nil},
 		{"log-probs 0.2 too large", tampering{shift: 0.2}, false, []string{follow}},
 		{"the likeliest token alone", tampering{greedy: true}, false, []string{reach}},
 		{"the likeliest token alone, raw log-probs", tampering{greedy: true, raw: true}, false, []string{follow}},
@@ -181,18 +216,25 @@ func TestTamperedServersAreRefused(t *testing.T) {
 		{"top-k 50", tampering{topK: 50}, false, []string{reach}},
 		{"top-p 0.8", tampering{topP: 0.8}, false, []string{reach}},
 		{"top-p 0.8, raw log-probs", tampering{topP: 0.8, raw: true}, false, []string{follow, ignore}},
-		{"top-p 0.95", tampering{topP: 0.95}, false, []string{reach}},
+		{"top-p 0.9", tampering{topP: 0.9}, false, []string{reach}},
 		{"min-p 0.1, raw log-probs", tampering{minP: 0.1, raw: true}, false, []string{follow, ignore}},
 		{"a repetition penalty of 1.1, raw log-probs", tampering{repetition: 1.1, raw: true}, false, []string{follow, ignore}},
 		{"a repetition penalty of 1.3, scored", tampering{repetition: 1.3}, true, []string{differ}},
 	} {
-		for _, temperature := range []float64{1, 0.7} {
-			seeds := uint64(50)
-			if len(c.says) > 0 {
-				seeds = 8
+		temperatures, seeds := []float64{1, 0.7}, uint64(8)
+		if len(c.says) == 0 {
+			temperatures, seeds = append(temperatures, 0.1, 60), 18
+		}
+		for _, temperature := range temperatures {
+			if c.how.limit > 0 && temperature > c.how.limit {
+				continue
 			}
 			for seed := range seeds {
-				r := probe(seed, c.how, temperature, c.scored)
+				length := 12
+				if len(c.says) == 0 {
+					length = 1 + int(seed%12)
+				}
+				r := probe(seed, length, c.how, temperature, c.scored)
 				said, found := fmt.Sprint(r.Err()), len(c.says) == 0 && r.Err() == nil
 				for _, says := range c.says {
 					found = found || strings.Contains(said, says)
@@ -203,10 +245,10 @@ func TestTamperedServersAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if r := probe(1, tampering{raw: true}, 1, false); r.Err() != nil {
+	if r := probe(1, 12, tampering{raw: true}, 1, false); r.Err() != nil {
 		t.Errorf("log-probs of the logits at temperature 1 are refused: %v", r.Err())
 	}
-	if r := probe(1, tampering{raw: true}, 0.7, false); !strings.Contains(fmt.Sprint(r.Err()), ignore) {
+	if r := probe(1, 12, tampering{raw: true}, 0.7, false); !strings.Contains(fmt.Sprint(r.Err()), ignore) {
 		t.Errorf("log-probs of the logits at temperature 0.7: %v", r.Err())
 	}
 }

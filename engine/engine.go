@@ -61,12 +61,14 @@ type Sampling struct {
 	Seed        int64   // of the first completion; 0: the server's own. Engines do not promise the same tokens again
 }
 
+const maxTemperature = 100
+
 // Validate reports every field that is out of range, as [option.Error]s.
 func (r Request) Validate() error {
 	var p option.Problems
 	p.Check(len(r.Prompt) > 0, "prompt", "no tokens", "one token id at least")
 	p.Check(r.N >= 1, "n", r.N, "1 or more")
-	p.Check(r.Temperature > 0 && r.Temperature <= 100, "temperature", r.Temperature, "more than 0, to 100")
+	p.Check(r.Temperature > 0 && r.Temperature <= maxTemperature, "temperature", r.Temperature, "more than 0, to 100")
 	p.Check(r.TopP > 0 && r.TopP <= 1, "top_p", r.TopP, "a share in (0, 1]")
 	p.Check(r.MaxTokens >= 1, "max_tokens", r.MaxTokens, "1 or more")
 	return p.Err()

@@ -108,6 +108,22 @@ func (e *llamacpp) once(ctx context.Context, r Request) (Completion, error) {
 	return c, nil
 }
 
+// firstTokens does not sample again what is part of a character, which would make other tokens likelier: such a
+// completion has no token.
+func (e *llamacpp) firstTokens(ctx context.Context, r Request) ([]Completion, error) {
+	return e.weights.each(ctx, r, func(ctx context.Context, one Request) (Completion, error) {
+		return orPart(e.once(ctx, one))
+	})
+}
+
+// orPart returns a completion without a token in place of the error of one that is part of a character.
+func orPart(c Completion, err error) (Completion, error) {
+	if errors.Is(err, ErrPartial) || errors.Is(err, errNoLogprobs) {
+		return Completion{Finish: Length}, nil
+	}
+	return c, err
+}
+
 func (e *llamacpp) Version(context.Context) (rollout.Version, error) { return e.weights.version(), nil }
 
 func (e *llamacpp) Load(ctx context.Context, w Weights) error { return e.weights.load(ctx, w) }

@@ -56,8 +56,8 @@ type Probing struct {
 // Score returns the log-prob of each of some tokens [C] as the next after a prompt, at a temperature.
 type Score func(ctx context.Context, prompt, tokens []int32, temperature float64) ([]float32, error)
 
-// Probe samples some hundred tokens from a server and finds out what it gives. It returns an error if the server cannot be
-// asked; a server that answers wrongly has lacks in the report.
+// Probe samples some 450 tokens from a server, and up to some thousand where these leave a doubt, and finds out what it
+// gives. It returns an error if the server cannot be asked; one that answers wrongly has lacks in the report.
 func Probe(ctx context.Context, e Engine, p Probing) (*Report, error) {
 	if err := e.Health(ctx); err != nil {
 		return nil, err
@@ -102,8 +102,8 @@ func (r *Report) probeRoom(ctx context.Context, e Engine, p Probing) error {
 	return nil
 }
 
-// several is how many tokens are drawn after a prompt at once.
-const several = 64
+// How many tokens are drawn after a prompt: at first, and at most where that leaves a doubt.
+const several, mostDraws = 64, 512
 
 // probeSampling looks for ids, log-probs and a nucleus, and for what the log-probs are of.
 func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
@@ -136,7 +136,11 @@ func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
 	if err := r.probeReach(ctx, s, p.Prompt); err != nil {
 		return err
 	}
-	if p.Score != nil && s.topP == 1 {
+	switch {
+	case p.Score == nil:
+	case s.topP < 1:
+		r.Unknown = append(r.Unknown, "whether its log-probs are the model's: they are compared at top_p 1 only")
+	default:
 		return r.probeScores(ctx, s, list, p.Score)
 	}
 	return nil
@@ -145,38 +149,41 @@ func (r *Report) probeSampling(ctx context.Context, e Engine, p Probing) error {
 // probeTemperature finds out whether log-probs are of the sampling temperature, and reports whether they are not. At
 // temperature 1 there is no difference.
 func (r *Report) probeTemperature(ctx context.Context, s sampler, prompt []int32) (raw bool, err error) {
-	temperature := s.temperature
-	if temperature == 1 {
+	wanted := s.temperature
+	if wanted == 1 {
 		return false, nil
 	}
 	s.topP = 1
 	var pairs temperatures
 	for _, at := range prompts(prompt) {
 		// Where tokens are nearly certain the higher temperatures tell, where many are likely the lower ones.
-		var hot *draws
+		var hot *draws // at twice the temperature; nil: none
 		for _, share := range []float64{2, 1, 0.5, 0.25} {
-			s.temperature = share * temperature
-			list, err := s.fill(ctx, []*draws{newDraws(at.prompt, at.repeats)}, several)
-			if err != nil {
+			s.temperature = share * wanted
+			d := newDraws(at.prompt, at.repeats)
+			if s.temperature > maxTemperature {
+				continue
+			}
+			if err := s.draw(ctx, d, several); Refused(err) {
+				hot = nil
+				continue
+			} else if err != nil {
 				return false, err
 			}
-			if len(list) == 0 {
-				break
-			}
 			if hot != nil {
-				pairs.add(list[0], hot)
+				pairs.add(d, hot, s.temperature)
 			}
 			if raw, known := pairs.raw(); known {
 				if raw {
-					r.Lacks = append(r.Lacks, rawLogprobs(s.engine, temperature))
+					r.Lacks = append(r.Lacks, rawLogprobs(s.engine, wanted))
 				}
 				return raw, nil
 			}
-			hot = list[0]
+			hot = d
 		}
 	}
-	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: the first tokens after this "+
-		"prompt are certain")
+	r.Unknown = append(r.Unknown, "whether log-probs are at the sampling temperature: no two temperatures had enough "+
+		"tokens in common, as where the first tokens after a prompt are certain")
 	return false, nil
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 REMEDY = (
-    "install Go, 1.21 or newer, and install from a clone of the repository again; or set "
+    "install Go, 1.21 or newer, which fetches the toolchain of go.mod, and install from a clone of the repository again; or set "
     "REPRISE_WHEEL_PROGRAM to the path of a program that make build built, or to none for the client alone"
 )
 
@@ -44,8 +44,10 @@ class Program(BuildHookInterface):
         self.built = tempfile.mkdtemp(prefix="reprise-")
         program = os.path.join(self.built, "reprise")
         command = [str(go), "build", "-buildvcs=auto", "-ldflags=-s -w", "-o", program, "./cmd/reprise"]
-        # Without SIMD tensors are eight times slower. Go fetches the toolchain of go.mod if its own is older.
-        ran = subprocess.run(command, cwd=source, env={**os.environ, "GOEXPERIMENT": "simd"}, text=True,
+        # Without SIMD tensors are eight times slower. Go fetches the toolchain of go.mod if its own is older, also where
+        # an image of Go has set GOTOOLCHAIN=local.
+        env = {**os.environ, "GOEXPERIMENT": "simd", "GOTOOLCHAIN": "auto"}
+        ran = subprocess.run(command, cwd=source, env=env, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
         if ran.returncode != 0:
             self.finalize("", {}, "")

@@ -105,8 +105,11 @@ func (t *Table) newestID() rollout.ID {
 
 func checkID(row int, id, last rollout.ID) error {
 	if id == 0 || id > last {
-		return &rollout.FieldError{Row: row, Field: "id", Value: fmt.Sprint(id),
-			Remedy: fmt.Sprintf("use an id that the table returned, 1 to %d", last)}
+		remedy := "use an id that the table returned: it has returned none yet"
+		if last > 0 {
+			remedy = fmt.Sprintf("use an id that the table returned, 1 to %d", last)
+		}
+		return &rollout.FieldError{Row: row, Field: "id", Value: fmt.Sprint(id), Remedy: remedy}
 	}
 	return nil
 }

@@ -83,7 +83,10 @@ func train(ctx context.Context, dir string, settings []string) (*results.Summary
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if _, err := train(ctx, "runs/reverse", os.Args[1:]); err != nil {
+	const dir = "runs/reverse"
+	summary, err := train(ctx, dir, os.Args[1:])
+	if err != nil {
 		log.Fatal(err)
 	}
+	fmt.Printf("%d updates in %s, ended: %s\n", summary.Updates, dir, summary.Ended)
 }

@@ -132,6 +132,9 @@ func (l Loop) Advise() (LoopAdvice, error) {
 	if a.Reuse.Answer == Pays && a.Size.Answer == Pays {
 		a.Size.Why += ", which does not add to reuse"
 	}
+	if also := ": " + s.why; s.why != "" && strings.HasSuffix(a.Reuse.Why, also) && strings.HasSuffix(a.Size.Why, also) {
+		a.Size.Why = strings.TrimSuffix(a.Size.Why, also) + " either"
+	}
 	a.Line = fmt.Sprintf("after %s of %d rollouts: %s; %s; %s. Measured: %s", words.Plural(l.Batches, "batch", "batches"),
 		l.Batch, a.Reuse.Why, a.Table.Why, a.Size.Why, l.figures(s))
 	return a, nil
@@ -269,7 +272,7 @@ func (l Loop) reuse(s scale) Verdict {
 		best.Answer = CannotTell
 		why := s.why
 		if why == "" {
-			why = "it depends on how much of a rollout's noise an update leaves, which nobody measured: try it"
+			why = "it depends on how much of a rollout's noise an update leaves, which is not measured: try it"
 		}
 		best.Why = fmt.Sprintf("cannot tell whether reuse pays: %d updates on each batch may cost %.2f to %.2f of one: %s",
 			best.Updates, best.Least, *best.Most, why)
@@ -287,7 +290,7 @@ const (
 // table judges a table. That old rollouts alone add nothing to reuse, and that kept right answers do, are results of
 // the laboratory (docs/studies.md), not of the theory.
 func (l Loop) table() Verdict {
-	const plain = "recent rollouts gained nothing over reuse where that was judged"
+	const plain = "in our studies recent rollouts gained nothing over reuse"
 	const kept = "keeping right answers"
 	flat := float64(l.Flat) / float64(max(l.Groups, 1))
 	tell := func(answer Answer, format string, args ...any) Verdict {
@@ -299,7 +302,7 @@ func (l Loop) table() Verdict {
 	case l.Right == nil && l.Groups == 0:
 		return tell(CannotTell, "no group had its rewards when it was inserted")
 	case l.Right == nil:
-		return tell(DoesNotPay, "%s, and %s was judged for rewards of right or wrong only", plain, kept)
+		return tell(DoesNotPay, "%s, and %s needs rewards of right or wrong", plain, kept)
 	case *l.Right == 0:
 		return tell(DoesNotPay, "no answer was right, so there is none to keep")
 	case *l.Right == 1:
@@ -307,7 +310,7 @@ func (l Loop) table() Verdict {
 	case l.Asked != nil && *l.Asked < 2:
 		return tell(DoesNotPay, "%s, and prompts do not come back, so kept right answers are of other prompts", plain)
 	case l.Asked == nil:
-		return tell(CannotTell, "%s gains where prompts come back, and nobody knows how often they do", kept)
+		return tell(CannotTell, "%s gains where prompts come back, and how often they do is not known", kept)
 	case flat >= manyFlat && *l.Asked >= oftAsked:
 		return tell(Pays, "%s of groups have no signal, prompts come back %.3g times, and %s of them needed 0.40 to "+
 			"0.60 of the compute in the laboratory", words.Percent(flat, 0), *l.Asked, kept)

@@ -23,6 +23,7 @@ import (
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/run/tensorboard"
 	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/rollout/option"
 )
 
 // A checkpoint is the folder checkpoint/ of a run: the policy as a Hugging Face folder, and the files below. It is
@@ -127,12 +128,16 @@ func (s *session) collectState() (*saved, error) {
 }
 
 // Resume continues the run in a folder from its last checkpoint. It writes the same bytes that the run would have
-// written without the interruption. The budget may differ from the original one.
+// written without the interruption. The budget may differ from the one it began with; a configuration that differs in
+// anything else is refused. If the budget is spent it trains no more, and returns the run's summary.
 func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summary, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	place, err := findCheckpoint(dir)
+	if err == nil {
+		c, err = c.asRecorded(dir)
+	}
 	if err == nil {
 		c, err = c.withRecordedBuffer(dir)
 	}
@@ -152,6 +157,35 @@ func Resume(ctx context.Context, c Config, dir string, h Hooks) (*results.Summar
 		return nil, err
 	}
 	return s.run(ctx)
+}
+
+// asRecorded returns the configuration in the folder of a run, with c's task, buffer and budget. It refuses a c that
+// differs from it in other keys.
+func (c Config) asRecorded(dir string) (Config, error) {
+	recorded, err := readConfig(dir)
+	if err != nil {
+		return c, err
+	}
+	recorded.own, recorded.tasks, recorded.remote = c.own, c.tasks, c.remote
+	was, err := recorded.text()
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", dir, err)
+	}
+	given := c.Budget
+	c.Budget = recorded.Budget // some defaults depend on it
+	is, err := c.text()
+	if err != nil {
+		return c, err
+	}
+	before, now := results.Settings(string(was)), results.Settings(string(is))
+	var found option.Problems
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		found.Check(results.SameSetting(before[key], now[key]), key, now[key],
+			"%s, as the run in %s has it: it may be resumed with another budget only; or name another folder",
+			before[key], dir)
+	}
+	recorded.Budget = given
+	return recorded, found.Err()
 }
 
 // openSession makes the session of a run and restores learner and table from a checkpoint. The caller closes the
@@ -332,15 +366,21 @@ func writeConfig(dir string, c Config) error {
 			return fmt.Errorf("write %s: %w", bufferFile, err)
 		}
 	}
-	c, err := c.resolved()
-	if err != nil {
-		return err
-	}
-	text, err := yaml.Marshal(c)
+	text, err := c.text()
 	if err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
-	return results.WriteConfig(dir, append(text, "# Draws: "+c.Sampling()+"\n"...))
+	return results.WriteConfig(dir, text)
+}
+
+// text returns the configuration as config.yaml has it, with defaults that depend on other keys.
+func (c Config) text() ([]byte, error) {
+	c, err := c.resolved()
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(c)
+	return append(text, "# Draws: "+c.Sampling()+"\n"...), err
 }
 
 func (s *session) createLogs() (err error) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/reprise-rl/reprise/lab/policy"
 	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/task"
+	"github.com/reprise-rl/reprise/lab/task/catalog"
 	"github.com/reprise-rl/reprise/replay"
 	"github.com/reprise-rl/reprise/replay/prompts"
 	"github.com/reprise-rl/reprise/rollout/option"
@@ -355,13 +357,13 @@ func reader() settings.Reader {
 // LoadFolder reads the configuration of a run's folder to resume it, with assignments that may change its budget only:
 // any other change would make it another run.
 func LoadFolder(dir string, assignments []string) (Config, error) {
-	c := Default()
-	text, err := os.ReadFile(filepath.Join(dir, results.ConfigFile))
+	c, err := readConfig(dir)
 	if err != nil {
-		return c, fmt.Errorf("%s holds no run: name the folder that was given to --out: %w", dir, err)
+		return c, err
 	}
-	if err := reader().YAML(text, &c); err != nil {
-		return c, fmt.Errorf("%s: %w", dir, err)
+	if name := c.taskName(); !slices.Contains(catalog.Names(), name) {
+		return c, fmt.Errorf("%s: task %s is of a program of its own: start that program, which alone has the task", dir,
+			name)
 	}
 	changed := c
 	if err := reader().Assign(assignments, &changed); err != nil {
@@ -374,6 +376,19 @@ func LoadFolder(dir string, assignments []string) (Config, error) {
 			"and budget.updates only")
 	}
 	return changed, changed.Validate()
+}
+
+// readConfig reads the configuration of a run's folder.
+func readConfig(dir string) (Config, error) {
+	c := Default()
+	text, err := os.ReadFile(filepath.Join(dir, results.ConfigFile))
+	if err != nil {
+		return c, fmt.Errorf("%s holds no run: name the folder that was given to --out: %w", dir, err)
+	}
+	if err := reader().YAML(text, &c); err != nil {
+		return c, fmt.Errorf("%s: %w", dir, err)
+	}
+	return c, nil
 }
 
 // synonyms maps names that other trainers and model files use to keys of a configuration, with their section where only

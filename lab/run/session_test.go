@@ -311,6 +311,14 @@ func grow(t *testing.T, c Config) {
 			t.Errorf("--resume took %s", change)
 		}
 	}
+	changed := longer
+	changed.Seed, changed.Learner.LearningRate = 2, 0.5
+	_, err = Resume(context.Background(), changed, dir, Hooks{})
+	for _, want := range []string{"seed: 2: want 1, as the run in " + dir + " has it", "learner.learning_rate: 0.5: want "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a program's configuration of another run: %v does not say %q", err, want)
+		}
+	}
 }
 
 func TestFolderOfARunIsNotOverwritten(t *testing.T) {

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/reprise-rl/reprise/lab/pipeline"
+	"github.com/reprise-rl/reprise/lab/results"
 	"github.com/reprise-rl/reprise/lab/task"
 	"github.com/reprise-rl/reprise/rollout"
 )
@@ -89,6 +91,16 @@ func TestAFailedTaskIsTriedAgain(t *testing.T) {
 	}
 	if _, err := Begin(context.Background(), Config{Task: map[string]any{"name": "nothing"}}, nil); err == nil {
 		t.Error("a task that nobody knows is begun")
+	}
+}
+
+func TestOnlyItsProgramContinuesARunOfAnOwnTask(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, results.ConfigFile), []byte("task: {name: sorted}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadFolder(dir, nil); err == nil || !strings.Contains(err.Error(), "task sorted is of a program of its own") {
+		t.Errorf("it says %v", err)
 	}
 }
 

@@ -340,15 +340,15 @@ type scripted struct {
 	generate func(context.Context, engine.Request) ([]engine.Completion, error)
 }
 
-// probes is how many tokens a probe draws after a prompt at once.
-const probes = 64
-
 func (s scripted) Generate(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
-	if r.N == probes {
+	if probes(r) {
 		return even(r.N), nil
 	}
 	return s.generate(ctx, r)
 }
+
+// probes reports whether a probe asks for first tokens.
+func probes(r engine.Request) bool { return r.N == 16 && r.MaxTokens == 1 }
 
 // even has one token of eight in each completion.
 func even(n int) []engine.Completion {
@@ -744,13 +744,13 @@ func meanOf(counts map[int]int) float64 {
 type raw struct{ scripted }
 
 func (e raw) Generate(ctx context.Context, r engine.Request) ([]engine.Completion, error) {
-	if r.N != probes {
+	if !probes(r) {
 		return e.scripted.Generate(ctx, r)
 	}
 	list := even(r.N)
-	for i := range list { // a half, a quarter, an eighth …
-		rank := min(bits.TrailingZeros(uint(i+1)), 5)
-		list[i].Tokens[0], list[i].Logprobs[0] = int32(rank), float32(-float64(min(rank+1, 5))*math.Ln2)
+	for i := range list { // a half, a quarter, an eighth and two sixteenths
+		rank := bits.TrailingZeros(uint(i + 1))
+		list[i].Tokens[0], list[i].Logprobs[0] = int32(rank), float32(-float64(min(rank+1, 4))*math.Ln2)
 	}
 	return list, nil
 }

@@ -269,7 +269,8 @@ func TestProbe(t *testing.T) {
 		}
 		ignore = true
 		refused(probe(1, nil), map[engine.Dialect]string{engine.VLLM: "--logprobs-mode processed_logprobs",
-			engine.SGLang: "SGLANG_RETURN_ORIGINAL_LOGPROB"}[dialect])
+			engine.SGLang: "SGLANG_RETURN_ORIGINAL_LOGPROB", engine.LlamaCPP: "ignore the temperature, 0.7",
+			engine.OpenAI: "ignore the temperature, 0.7"}[dialect])
 	}
 }
 

@@ -129,8 +129,8 @@ func New(f Format, s Settings, seed uint64) (*Set, error) {
 		}
 	}
 	if len(t.train) == 0 {
-		return nil, fmt.Errorf("train_file %s: no problems remain to train on, %d are held out: want at least one, "+
-			"use a larger file",
+		return nil, fmt.Errorf("train_file %s: no problems remain to train on, %d are held out: want two problems "+
+			"at least",
 			s.TrainFile, len(t.heldOut))
 	}
 	if s.HeldOut > 0 && s.HeldOut < len(t.heldOut) {

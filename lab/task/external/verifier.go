@@ -137,7 +137,11 @@ type answer struct {
 func readAnswer(line []byte, most float64) (a answer, err error) {
 	const want = `want {"id": 17, "reward": 0.5} alone on a line, a finite number; print everything else to ` +
 		`standard error`
-	if err := json.Unmarshal(line, &a); err != nil {
+	err = json.Unmarshal(line, &a)
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && wrong.Field != "" {
+		return a, fmt.Errorf("%.80q: %s is a %s: %s", line, wrong.Field, wrong.Value, want)
+	}
+	if err != nil {
 		return a, fmt.Errorf("%.80q: %w: %s", line, err, want)
 	}
 	if a.ID == nil || a.Reward == nil {

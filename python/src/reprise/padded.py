@@ -266,7 +266,10 @@ def _kept(batch: Columns, at: Callable[[Array], tuple[Array, ...]]) -> Array | N
 
 
 def _from_numpy(array: Any) -> Any:
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError as e:
+        raise ModuleNotFoundError("torch() needs PyTorch: pip install './python[torch]'", name="torch") from e
 
     array = np.ascontiguousarray(array)
     if not array.flags.writeable:  # a view of what was received, which torch would let callers write to

@@ -45,9 +45,10 @@ class RolloutStoreProtocol(Protocol):
 
 
 class PatchedGRPOTrainer(GRPOTrainer):
-    """GRPOTrainer as the patch would leave it. The private names of TRL are all in here.
+    """Behaves as GRPOTrainer would with the patch. The private names of TRL are all in here.
 
-    Each override stands for lines that the patch adds to the method of that name.
+    A patch needs no `_calculate_rewards` or `_get_per_token_logps_and_entropies`: it has their results at hand. `draw`
+    stands in another method than on the page.
     """
 
     def __init__(self, *args: Any, rollout_store: RolloutStoreProtocol | None = None, **kwargs: Any) -> None:

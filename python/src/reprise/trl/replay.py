@@ -65,8 +65,10 @@ class Replay:
         for name, default in (("fresh", share), ("sampler", keys.get("sampler", "prioritized"))):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
-        if not 0 <= self.fresh <= 1:
-            raise Invalid(f"fresh: {self.fresh}: want a share of the batch, from 0 to 1")
+        if not isinstance(self.fresh, (int, float)) or not 0 <= self.fresh <= 1:
+            raise Invalid(f"fresh: {self.fresh!r}: want a share of the batch, from 0 to 1")
+        if self.capacity is not None and not isinstance(self.capacity, int):
+            raise Invalid(f"capacity: {self.capacity!r}: want a whole number of rollouts, or None")
         if self.sampler in QUEUES:
             return
         if self.fresh and abs(1 / self.fresh - round(1 / self.fresh)) > 0.05:

@@ -104,6 +104,8 @@ class ReplayGRPOTrainer(GRPOTrainer):
 
     def __init__(self, *args: Any, replay: Replay | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if replay is not None and not isinstance(replay, Replay):
+            raise errors.Invalid(f"replay: {replay!r}: want a Replay(…), such as Replay(fresh=0.5), or None")
         self.replay = replay or Replay()
         self._on_main(lambda: _try_new(metadata.version("trl")))
         self.num_iterations = self.replay.iterations(self.args.num_iterations)
@@ -270,6 +272,9 @@ class ReplayGRPOTrainer(GRPOTrainer):
         finally:
             self._tap = None
         if not tap:  # Liger's fused loss, of older versions, has no log-probs
+            if not getattr(self, "use_liger_kernel", False):
+                raise RuntimeError("TRL's loss does not call _get_per_token_logps_and_entropies, which gives the ratios: "
+                                   "use a version of TRL that docs/trl.md names")  # fmt: skip
             return loss
         logps = tap[0]
         mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
@@ -294,7 +299,7 @@ class ReplayGRPOTrainer(GRPOTrainer):
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Add this trainer's metrics to a line of TRL's log, each its mean since the last one."""
         if self.model.training:
-            logs = {**logs, **{name: sum(values) / len(values) for name, values in self._replay_metrics.items()}}
+            logs.update({name: sum(values) / len(values) for name, values in self._replay_metrics.items()})
             self._replay_metrics.clear()
         super().log(logs, *args, **kwargs)
 
