@@ -549,7 +549,7 @@ func TestNothingEntersATableThatPrepareRefused(t *testing.T) {
 
 func TestAGroupAboveTheLargestMessageIsDiscardedWithTheReason(t *testing.T) {
 	address, _, _ := serveEngine(t)
-	a, _ := start(t, usual(), address, serveTableTo(t, nil, client.Options{RetryFor: -1, MaxMessageBytes: 16 << 10}))
+	a, _ := start(t, usual(), address, serveTableTo(t, nil, client.Options{RetryFor: -1, MaxMessageBytes: 2 << 10}))
 	a.chat("large", fields{"n": 16, "max_tokens": 100}, message("user", "1"))
 	status, _, text := a.ask("POST", "/sessions/large/reward", fields{"reward": 1})
 	if status != 410 || !strings.Contains(text, "discarded: ") || !strings.Contains(text, "max_message_bytes") {
