@@ -44,7 +44,7 @@ help: ## list the targets
 
 build: ## build bin/reprise
 	@mkdir -p bin
-	@test -e bin/reprise || echo "compiling bin/reprise: a minute or two the first time"
+	@test -e bin/reprise || echo "compiling bin/reprise: some minutes the first time"
 	$(GO) build -buildvcs=auto -o bin/reprise ./cmd/reprise # results name the commit that made them
 
 wheels: .venv-python/ready ## build the Python wheel with the program for this machine; writes dist

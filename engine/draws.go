@@ -120,8 +120,9 @@ const rounding = 0.1
 func noise(temperature float64) float64 { return rounding / min(temperature, 1) }
 
 // temperatures compares the log-probs of draws at a temperature with those of the same tokens at twice that, over pairs
-// of draws that are added. Log-probs of the distributions that were sampled from are z/T less a normaliser: twice the
-// differences between tokens at 2T are those at T. Of log-probs of the logits alone they are doubled.
+// of draws that are added. Log-probs of the distributions that were sampled from are z/T less a normaliser, so
+// their differences between tokens at 2T, doubled, are those at T. If the log-probs are of the logits alone, the
+// doubled differences are twice those at T.
 type temperatures struct{ xx, xy float64 }
 
 func (t *temperatures) add(once, twice *draws, temperature float64) {
@@ -154,8 +155,8 @@ type claim struct {
 }
 
 // evidence returns how much the draws say against the probability, in nats: had they followed it, a share as far from
-// it would have a chance of exp(-evidence) at most (the bound of Chernoff and Hoeffding). The logit of the probability may
-// be off by so much.
+// it would have a chance of exp(-evidence) at most (the bound of Chernoff and Hoeffding). off is how far rounding may have
+// moved the logit of the probability.
 func (c claim) evidence(off float64) float64 {
 	const certain = 1 - 1e-3 // a probability of 1 has been rounded
 	if c.probability > math.Exp(2*off) {

@@ -101,6 +101,12 @@ func (z *zipf) distributions(prompt []int32, temperature float64) (drawn, given 
 		temperature = min(temperature, z.highest)
 	}
 	drawn = softmax(logits, temperature)
+	if z.topK == 0 && z.topP == 0 && z.minP == 0 && !z.greedy {
+		if !z.raw {
+			given = drawn
+		}
+		return drawn, given
+	}
 	order := make([]int, len(drawn))
 	for i := range order {
 		order[i] = i

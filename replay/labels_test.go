@@ -105,6 +105,10 @@ func TestRewardsThatNoTableTakesAreRefused(t *testing.T) {
 	if len(table.Inspect().Labels(0)) != 0 {
 		t.Error("something of it is remembered")
 	}
+	_, err := mustNew(t, Options{Capacity: 8}).Reward(ctx, rollout.Rewards{IDs: []rollout.ID{1}, Values: []float32{1}})
+	if err == nil || !strings.Contains(err.Error(), "id is 1: use an id that the table returned: it has returned none yet") {
+		t.Errorf("of an empty table it says %v", err)
+	}
 	steps := mustNew(t, Options{Capacity: 8, Unit: UnitStep})
 	if _, err := steps.Reward(ctx, rollout.Rewards{IDs: []rollout.ID{1}, Values: []float32{1}}); !errors.Is(err,
 		rollout.ErrInvalid) || !strings.Contains(err.Error(), "use unit rollout or group") {

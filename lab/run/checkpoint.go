@@ -179,7 +179,9 @@ func (c Config) asRecorded(dir string) (Config, error) {
 	}
 	before, now := results.Settings(string(was)), results.Settings(string(is))
 	var found option.Problems
-	for _, key := range slices.Sorted(maps.Keys(now)) {
+	keys := maps.Clone(before)
+	maps.Copy(keys, now)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		found.Check(results.SameSetting(before[key], now[key]), key, now[key],
 			"%s, as the run in %s has it: it may be resumed with another budget only; or name another folder",
 			before[key], dir)

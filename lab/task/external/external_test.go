@@ -66,6 +66,8 @@ func verifier(how string, args []string) {
 			os.Stdout.Close()
 		case "no id":
 			fmt.Println(`{"reward": 1}`)
+		case "words":
+			reward = `"good"`
 		case "other id":
 			q.ID += 1000
 		case "hang":
@@ -179,6 +181,7 @@ func TestAFaultIsAnErrorWithTheCommandTheLineAndTheRemedy(t *testing.T) {
 		"die":      "ended (exit status 3): its standard error tells why",
 		"close":    "it must answer until its standard input ends",
 		"no id":    `line 1: "{\"reward\": 1}" has no id or no reward: want {"id": 17`,
+		"words":    `line 1: "{\"id\": 0, \"reward\": \"good\"}": reward is a string: want {"id": 17`,
 		"other id": "line 1: id 1000: no question with this id waits: answer each question once, with its id",
 	} {
 		v := newVerifier(t, settings(how))

@@ -161,6 +161,7 @@ def test_two_lines_are_enough(binary: pathlib.Path, tmp_path: pathlib.Path, monk
 @pytest.mark.parametrize(
     ("options", "says"),
     [({"fresh": 0.75}, "fresh: 0.75: want 1 over a whole number, such as 1"), ({"fresh": 2}, "fresh: 2: want a share"),
+     ({"fresh": "half"}, "fresh: 'half': want a share"), ({"capacity": "big"}, "capacity: 'big': want a whole number"),
      ({"max_staleness": 0}, "max_staleness: 0: would be no limit"), ({"method": "erlp"}, "method: 'erlp': want one of"),
      ({"method": "vcrl"}, "method: 'vcrl' chooses prompts, which is TRL's to do"),
      ({"method": "rlep"}, "method: 'rlep' has the table take what is fresh, which `fresh` does here")],
@@ -168,6 +169,17 @@ def test_two_lines_are_enough(binary: pathlib.Path, tmp_path: pathlib.Path, monk
 def test_what_replay_cannot_do_is_refused_by_name(options: dict[str, Any], says: str) -> None:
     with pytest.raises(reprise.Invalid, match=says):
         Replay(**options)
+
+
+def test_what_is_no_replay_is_refused() -> None:
+    with pytest.raises(reprise.Invalid, match=r"replay: 0.5: want a Replay\(…\)"):
+        trl_trainer.ReplayGRPOTrainer(replay=0.5)  # type: ignore[arg-type]
+
+
+def test_training_returns_the_metrics_that_trl_returns(server: Server) -> None:
+    options = {"max_steps": 3, "logging_steps": 2}  # one step is left for the end
+    missing = set(make(**options).train().metrics) - set(make(Replay(server.address, name()), **options).train().metrics)
+    assert not missing
 
 
 METHODS = [

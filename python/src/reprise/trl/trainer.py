@@ -103,9 +103,9 @@ class ReplayGRPOTrainer(GRPOTrainer):
     """
 
     def __init__(self, *args: Any, replay: Replay | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
         if replay is not None and not isinstance(replay, Replay):
             raise errors.Invalid(f"replay: {replay!r}: want a Replay(…), such as Replay(fresh=0.5), or None")
+        super().__init__(*args, **kwargs)
         self.replay = replay or Replay()
         self._on_main(lambda: _try_new(metadata.version("trl")))
         self.num_iterations = self.replay.iterations(self.args.num_iterations)
