@@ -250,6 +250,7 @@ type conn struct {
 	waits     bool      // for memory, to read on
 	receiving int       // calls that wait for a message
 	cut       bool      // a call failed, perhaps in the middle of a message, while others were in progress
+	missed    bool      // its last turn ended with its message late
 
 	slow   *time.Timer // runs checkSender; nil before the handshake
 	stuck  bool        // at the last check: all calls waited for messages, one of which had come in part
@@ -464,17 +465,20 @@ func (all *connections) promote() {
 
 // endTurn ends the turn of a promoted connection, unless the bytes that came since it was last asked are an eighth of
 // what it holds, at least minSendBytes: so 256 MiB come within about a minute. It closes the connection if its message
-// is late, or if those that only lost their turn filled the memory twice.
+// is late for the second turn in a row, or if those that only lost their turn filled the memory twice. The first time
+// nobody may be to blame: the client's machine or this one was busy for a second.
 func (c *conn) endTurn(came uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if came >= max(minSendBytes, uint64(c.untaken)/8) {
 		return false
 	}
-	if c.calls > 0 && (c.late() || c.all.received.Load() > 2*c.all.limit) {
+	late := c.calls > 0 && c.late()
+	if late && c.missed || c.calls > 0 && c.all.received.Load() > 2*c.all.limit {
 		go c.end("the memory for messages is full, and its message does not come") // it takes the mutex
 	}
 	c.take(0)
+	c.missed = late
 	return true
 }
 
@@ -600,6 +604,7 @@ func (t takingStream) RecvMsg(m any) error {
 		bytes += proto.Size(m)
 	}
 	c.take(int64(bytes))
+	c.missed = false
 	return nil
 }
 

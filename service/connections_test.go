@@ -340,19 +340,20 @@ func TestAttackAHostWithAllConnectionsKeepsNobodyOut(t *testing.T) {
 }
 
 // A connection that may go on while the memory is full loses its turn when it brings little. It is closed only if it is
-// to blame, or if the memory is full twice.
+// to blame twice, or if the memory is full twice.
 func TestAttackADrippingConnectionLosesItsTurn(t *testing.T) {
 	for _, of := range []struct {
 		name                         string
 		calls, receiving, held, came int // MiB
-		turn, closed                 bool
+		missed, turn, closed         bool
 	}{
-		{"it drips", 1, 1, 8, 0, false, true},
-		{"it brings an eighth", 1, 1, 8, 2, true, false},
-		{"its call waits for the table", 1, 0, 8, 0, false, false},
-		{"one of its calls waits for the table", 2, 1, 8, 0, false, false},
-		{"gRPC answered its call", 0, 0, 8, 0, false, false},
-		{"its call waits, and the memory is full twice", 1, 0, 40, 0, false, true},
+		{"it drips", 1, 1, 8, 0, false, false, false},
+		{"it drips again", 1, 1, 8, 0, true, false, true},
+		{"it brings an eighth", 1, 1, 8, 2, true, true, false},
+		{"its call waits for the table", 1, 0, 8, 0, true, false, false},
+		{"one of its calls waits for the table", 2, 1, 8, 0, true, false, false},
+		{"gRPC answered its call", 0, 0, 8, 0, true, false, false},
+		{"its call waits, and the memory is full twice", 1, 0, 40, 0, false, false, true},
 	} {
 		t.Run(of.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -360,7 +361,7 @@ func TestAttackADrippingConnectionLosesItsTurn(t *testing.T) {
 					Logger: quiet()}.withDefaults())
 				c, other := all.opened(t), all.opened(t)
 				for _, waiting := range []*conn{c, other} {
-					waiting.calls, waiting.receiving = of.calls, of.receiving
+					waiting.calls, waiting.receiving, waiting.missed = of.calls, of.receiving, of.missed
 					waiting.add(int64(of.held)<<20, 1)
 					waiting.wait(true)
 					time.Sleep(time.Millisecond)
@@ -380,6 +381,9 @@ func TestAttackADrippingConnectionLosesItsTurn(t *testing.T) {
 				}
 				if !of.turn && all.promoted.Load() != other {
 					t.Error("the other has no turn")
+				}
+				if late := of.calls > 0 && of.receiving == of.calls; !of.turn && c.missed != late {
+					t.Errorf("its message was late: %v", c.missed)
 				}
 				if kept := c.heldBytes() > 0; kept != (of.calls > 0 && !of.closed) {
 					t.Errorf("bytes are kept: %v", kept)
