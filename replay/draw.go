@@ -70,7 +70,7 @@ func (t *Table) checkDraw(req *request) error {
 // and rollout.ErrInvalid if nothing does.
 func (s *shard) checkRequest(req request) error {
 	if s.changes != nil && s.given() >= s.recorded+unrecorded {
-		return fmt.Errorf("sampling shard %d: %w", s.number, ErrUnrecorded)
+		return fmt.Errorf("sampling from %s: %w", s.place(), ErrUnrecorded)
 	}
 	if len(req.Prompts) > 0 {
 		return nil
@@ -107,17 +107,16 @@ func (s *shard) checkRequest(req request) error {
 	case asking != nil:
 		return asking
 	case s.present-s.waitingCount() < o.MinSize:
-		return fmt.Errorf("sampling shard %d, which holds %d of min_size %d%s: %w", s.number,
-			s.present-s.waitingCount(), o.MinSize,
-			s.losses(), rollout.ErrStarved)
+		return fmt.Errorf("sampling from %s, which holds %d of min_size %d%s: %w", s.place(),
+			s.present-s.waitingCount(), o.MinSize, s.losses(), rollout.ErrStarved)
 	case s.fresh.Waiting.Len*each < s.freshOf(req):
-		return fmt.Errorf("sampling %d fresh from shard %d, which holds %d never handed out as fresh%s: %w", req.Fresh,
-			s.number, s.fresh.Waiting.Len*each, s.losses(), rollout.ErrStarved)
+		return fmt.Errorf("sampling %d fresh from %s, which holds %d never handed out as fresh%s: %w", req.Fresh,
+			s.place(), s.fresh.Waiting.Len*each, s.losses(), rollout.ErrStarved)
 	case drawable < need:
-		return fmt.Errorf("sampling %d from shard %d, where %d can be drawn%s: %w", n, s.number, drawable, s.losses(),
+		return fmt.Errorf("sampling %d from %s, where %d can be drawn%s: %w", n, s.place(), drawable, s.losses(),
 			rollout.ErrStarved)
 	case s.maxUses > 0 && need < n && s.remaining < int64(n):
-		return fmt.Errorf("sampling %d from shard %d, where max_uses allows %d more draws: %w", n, s.number,
+		return fmt.Errorf("sampling %d from %s, where max_uses allows %d more draws: %w", n, s.place(),
 			s.remaining, rollout.ErrStarved)
 	}
 	return nil

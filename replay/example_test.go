@@ -45,7 +45,7 @@ func Example() {
 	// batch 1: rollout 1, advantage +1.0, staleness 1, used 0 times before
 	// batch 2: rollout 1, advantage +1.0, staleness 2, used 1 times before
 	// batch 2: rollout 2, advantage -1.0, staleness 2, used 1 times before
-	// sampling 3 from shard 0, where 2 can be drawn: table holds too few rollouts
+	// sampling 3 from the table, where 2 can be drawn: table holds too few rollouts
 }
 
 // Rollouts with a large advantage are drawn more often, old ones less; a trainer reports back.

@@ -341,8 +341,8 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 	for i, n := range needs {
 		if n.count > t.options.shardCapacity() || n.bytes > t.options.shardBytes() {
 			t.refused += uint64(len(a.items))
-			return fmt.Errorf("inserting %s into shard %d, which holds at most %s; insert fewer groups at a time: %w",
-				n, i, size{t.options.shardCapacity(), t.options.shardBytes()}, rollout.ErrInvalid)
+			return fmt.Errorf("inserting %s into %s, which holds at most %s; insert fewer groups at a time: %w",
+				n, t.shards[i].place(), size{t.options.shardCapacity(), t.options.shardBytes()}, rollout.ErrInvalid)
 		}
 	}
 	for i, s := range t.shards {
@@ -352,7 +352,7 @@ func (t *Table) checkRoom(a *arrivals, groups []rollout.Group) error {
 			room = size{t.options.shardCapacity() - s.present, t.options.shardBytes() - s.bytes}
 		})
 		if n := needs[i]; n.count > room.count || n.bytes > room.bytes {
-			return fmt.Errorf("inserting %s into shard %d with room for %s: %w", n, i, room, rollout.ErrFull)
+			return fmt.Errorf("inserting %s into %s with room for %s: %w", n, s.place(), room, rollout.ErrFull)
 		}
 	}
 	return nil

@@ -203,7 +203,7 @@ func sameRequest(b *rollout.Batch, req request) error {
 func (s *shard) findLease(id rollout.BatchID) (int, error) {
 	i := slices.IndexFunc(s.leases, func(l *lease) bool { return l.Batch.ID == id })
 	if i < 0 {
-		return 0, fmt.Errorf("settling batch %d of shard %d: %w", id, s.number, rollout.ErrNoLease)
+		return 0, fmt.Errorf("settling batch %d of %s: %w", id, s.place(), rollout.ErrNoLease)
 	}
 	return i, nil
 }

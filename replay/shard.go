@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -124,6 +125,14 @@ func newShard(o Options, number int) *shard {
 	s.evictCapacity = func(slot int32) { s.evict(slot, byCapacity) }
 	s.evictStaleness = func(slot int32) { s.evict(slot, byStaleness) }
 	return s
+}
+
+// place is what errors call the shard: a caller need not know of shards where there is one.
+func (s *shard) place() string {
+	if s.options.Shards == 1 {
+		return "the table"
+	}
+	return fmt.Sprintf("shard %d", s.number)
 }
 
 // oldest returns the least version that max_staleness allows at table version v.

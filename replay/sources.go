@@ -297,8 +297,8 @@ func (s *shard) ask(req request) error {
 				"batch, or lower its share or count: %w", p.Name, req.Size, want*each, most, rollout.ErrInvalid)
 		}
 		if p.Wait && held < want {
-			return fmt.Errorf("sampling %d of source %s from shard %d, which holds %d%s%s: insert such rollouts, or do not "+
-				"wait for it: %w", want*each, p.Name, s.number, max(held, 0)*each, p.condition(), s.losses(),
+			return fmt.Errorf("sampling %d of source %s from %s, which holds %d%s%s: insert such rollouts, or do not "+
+				"wait for it: %w", want*each, p.Name, s.place(), max(held, 0)*each, p.condition(), s.losses(),
 				rollout.ErrStarved)
 		}
 	}

@@ -488,7 +488,7 @@ func TestABatchWaitsForASourceThatSaysSo(t *testing.T) {
 		{Name: "right", Share: "0.5", Where: "reward >= 1", Wait: true}}})
 	mustInsert(t, table, group(0, 0, 0), group(0, 1, 0))
 	_, err := table.Sample(ctx, rollout.Request{Size: 4})
-	if !errors.Is(err, rollout.ErrStarved) || !strings.Contains(err.Error(), "sampling 2 of source right from shard 0, "+
+	if !errors.Is(err, rollout.ErrStarved) || !strings.Contains(err.Error(), "sampling 2 of source right from the table, "+
 		"which holds 1 where reward >= 1: insert such rollouts, or do not wait for it") {
 		t.Fatalf("got %v", err)
 	}

@@ -31,6 +31,8 @@ func TestVerifyAsksAProgram(t *testing.T) {
 	if got != "" {
 		t.Errorf("printed %s", got)
 	}
+	fails(t, call(t, "", "verify", "anagrams"), "name: anagrams: want one of arithmetic, ",
+		"or external with --set command=[PROGRAM]")
 	fails(t, call(t, "", "verify", "external"), "command: []: want a program and its arguments, such as [python3")
 	fails(t, call(t, "", "verify", "arithmetic", "--set", "max=5"), "--set max=5: want none")
 }

@@ -123,7 +123,11 @@ func NewVerifier(name string, assignments []string) (task.Verifier, error) {
 		if len(assignments) > 0 {
 			return nil, fmt.Errorf("--set %s: want none: the verifier of task %s has no settings", assignments[0], name)
 		}
-		return catalog.Verifier(name)
+		v, err := catalog.Verifier(name)
+		if err != nil {
+			return nil, fmt.Errorf("%w, or %s with --set command=[PROGRAM]", err, external.Name)
+		}
+		return v, nil
 	}
 	var settings external.Settings
 	if err := reader().Assign(assignments, &settings); err != nil {
