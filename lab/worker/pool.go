@@ -256,13 +256,21 @@ func (p *pool) finish(ctx context.Context, prompt []int32, c *engine.Completion,
 	return nil
 }
 
+// slowProbe is how long a probe may take before a line is logged: engines on GPUs need seconds.
+const slowProbe = 30 * time.Second
+
 // manage looks after one engine: it finds out what the engine gives, has it take the newest weights, and waits until
 // they change or a request finds the engine unavailable. It returns an error if the engine cannot be used.
 func (p *pool) manage(
 	ctx context.Context, m *member, probe func(context.Context, engine.Engine) (*engine.Report, error),
 ) error {
 	for attempt, known := 0, false; !known; attempt++ {
+		slow := time.AfterFunc(slowProbe, func() {
+			p.log.Warn("still probing an engine; one that takes a request at a time needs a minute or two", "engine",
+				m.engine.String(), "after", slowProbe)
+		})
 		report, err := probe(ctx, m.engine)
+		slow.Stop()
 		switch {
 		case err == nil:
 			p.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -51,6 +52,30 @@ func during(t *testing.T, test func(ctx context.Context, p *pool), engines ...en
 		}
 		synctest.Wait()
 		test(ctx, p)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A probe that hangs is waited for, since a server may be slow, but not in silence.
+func TestASlowProbeIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		p := newPool([]engine.Engine{patient{health: hang}}, Options{}, slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		go p.manage(ctx, p.members[0], func(ctx context.Context, e engine.Engine) (*engine.Report, error) {
+			return nil, e.Health(ctx)
+		})
+		time.Sleep(slowProbe - time.Second)
+		synctest.Wait()
+		if log.Len() > 0 {
+			t.Errorf("logged too early: %s", log.String())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := log.String(); !strings.Contains(got, "still probing an engine") || !strings.Contains(got, "engine=patient") {
+			t.Errorf("logged %q", got)
+		}
 		cancel()
 		synctest.Wait()
 	})
