@@ -23,8 +23,9 @@ func (d *display) summary(s *results.Summary, dir string) {
 			reached += ": only single evaluations were above it"
 		}
 		if s.ToTarget.Reached {
-			reached = fmt.Sprintf("reached at update %s, compute %s", number(s.ToTarget.Update, "%.0f"),
-				number(s.ToTarget.Compute, "%.0f"))
+			reached = fmt.Sprintf("reached at update %s, compute %s, %s in the unit of budget.compute",
+				number(s.ToTarget.Update, "%.0f"), number(s.ToTarget.Compute, "%.0f"),
+				number(results.Num(s.ToTarget.Compute.Float()/s.BudgetUnit()), "%.1f"))
 		}
 		d.wrapped(fmt.Sprintf("  target %-13.2f ", s.Target.Float()), reached)
 	}

@@ -81,6 +81,10 @@ type Summary struct {
 	Build Build `json:"build"`
 }
 
+// BudgetUnit returns the compute that counts as 1 in the configuration's budget.compute and evaluate.every: that of an
+// update on a batch of this size without replay, B(1 + mu).
+func (s *Summary) BudgetUnit() float64 { return float64(s.BatchSize) * (1 + s.RolloutCost) }
+
 // AddAccuracy adds what the evaluations tell of the accuracy, and where the run reached its target.
 func (s *Summary) AddAccuracy(evals []Eval) {
 	if len(evals) == 0 {
