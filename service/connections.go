@@ -48,6 +48,7 @@ type connections struct {
 	next     uint64          // numbers unix sockets, whose peers have no address
 	chosen   time.Time       // when promoted was
 	cameThen uint64          // bytes received on it by then
+	late     int             // how often in its turn its message was late
 }
 
 func newConnections(o Options) *connections {
@@ -250,7 +251,6 @@ type conn struct {
 	waits     bool      // for memory, to read on
 	receiving int       // calls that wait for a message
 	cut       bool      // a call failed, perhaps in the middle of a message, while others were in progress
-	missed    bool      // its last turn ended with its message late
 
 	slow   *time.Timer // runs checkSender; nil before the handshake
 	stuck  bool        // at the last check: all calls waited for messages, one of which had come in part
@@ -383,8 +383,12 @@ func (c *conn) change(bytes int64) {
 	}
 }
 
-// promoteEvery is how often the connection is chosen that may go on while others wait for memory.
-const promoteEvery = time.Second
+// promoteEvery is how often the connection is chosen that may go on while others wait for memory. In a turn its message
+// may be late lateAtMost times: the client's machine, or this one, may be busy for a second.
+const (
+	promoteEvery = time.Second
+	lateAtMost   = 3
+)
 
 // awaitMemory waits while what came over all connections is above its limit, and what came over this one above an equal
 // share. One connection always goes on, so that one message after another gets through: it may take what is received
@@ -443,7 +447,7 @@ func (all *connections) promote() {
 			return
 		}
 		came := before.received.Load()
-		if !before.endTurn(came - all.cameThen) {
+		if !before.endTurn(came-all.cameThen, &all.late) {
 			all.chosen, all.cameThen = all.now(), came
 			return
 		}
@@ -458,27 +462,32 @@ func (all *connections) promote() {
 		c.mu.Unlock()
 	}
 	if oldest != nil {
-		all.chosen, all.cameThen = all.now(), oldest.received.Load()
+		all.chosen, all.cameThen, all.late = all.now(), oldest.received.Load(), 0
 		all.promoted.Store(oldest)
 	}
 }
 
 // endTurn ends the turn of a promoted connection, unless the bytes that came since it was last asked are an eighth of
-// what it holds, at least minSendBytes: so 256 MiB come within about a minute. It closes the connection if its message
-// is late for the second turn in a row, or if those that only lost their turn filled the memory twice. The first time
-// nobody may be to blame: the client's machine or this one was busy for a second.
-func (c *conn) endTurn(came uint64) bool {
+// what it holds, at least minSendBytes: so 256 MiB come within about a minute. A connection whose message is late keeps
+// its turn lateAtMost times, and is closed the next time. It is closed at once if what was received fills the memory
+// twice, as it can if many only lost their turn.
+func (c *conn) endTurn(came uint64, late *int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if came >= max(minSendBytes, uint64(c.untaken)/8) {
 		return false
 	}
-	late := c.calls > 0 && c.late()
-	if late && c.missed || c.calls > 0 && c.all.received.Load() > 2*c.all.limit {
-		go c.end("the memory for messages is full, and its message does not come") // it takes the mutex
+	if c.calls > 0 {
+		full := c.all.received.Load() > 2*c.all.limit
+		if c.late() && !full && *late < lateAtMost {
+			*late++
+			return false
+		}
+		if c.late() || full {
+			go c.end("the memory for messages is full, and its message does not come") // it takes the mutex
+		}
 	}
 	c.take(0)
-	c.missed = late
 	return true
 }
 
@@ -604,7 +613,6 @@ func (t takingStream) RecvMsg(m any) error {
 		bytes += proto.Size(m)
 	}
 	c.take(int64(bytes))
-	c.missed = false
 	return nil
 }
 

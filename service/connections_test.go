@@ -340,20 +340,21 @@ func TestAttackAHostWithAllConnectionsKeepsNobodyOut(t *testing.T) {
 }
 
 // A connection that may go on while the memory is full loses its turn when it brings little. It is closed only if it is
-// to blame twice, or if the memory is full twice.
+// to blame, for longer than a machine may be busy, or if the memory is full twice.
 func TestAttackADrippingConnectionLosesItsTurn(t *testing.T) {
 	for _, of := range []struct {
-		name                         string
-		calls, receiving, held, came int // MiB
-		missed, turn, closed         bool
+		name                                  string
+		seconds, calls, receiving, held, came int // held and came: MiB
+		turn, closed                          bool
 	}{
-		{"it drips", 1, 1, 8, 0, false, false, false},
-		{"it drips again", 1, 1, 8, 0, true, false, true},
-		{"it brings an eighth", 1, 1, 8, 2, true, true, false},
-		{"its call waits for the table", 1, 0, 8, 0, true, false, false},
-		{"one of its calls waits for the table", 2, 1, 8, 0, true, false, false},
-		{"gRPC answered its call", 0, 0, 8, 0, true, false, false},
-		{"its call waits, and the memory is full twice", 1, 0, 40, 0, false, false, true},
+		{"it drips for as long as a machine may be busy", lateAtMost, 1, 1, 8, 0, true, false},
+		{"it drips", lateAtMost + 1, 1, 1, 8, 0, false, true},
+		{"it brings an eighth", lateAtMost + 1, 1, 1, 2, 2, true, false},
+		{"its call waits for the table", 1, 1, 0, 8, 0, false, false},
+		{"one of its calls waits for the table", 1, 2, 1, 8, 0, false, false},
+		{"gRPC answered its call", 1, 0, 0, 8, 0, false, false},
+		{"its call waits, and the memory is full twice", 1, 1, 0, 40, 0, false, true},
+		{"it drips, and the memory is full twice", 1, 1, 1, 40, 0, false, true},
 	} {
 		t.Run(of.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -361,7 +362,7 @@ func TestAttackADrippingConnectionLosesItsTurn(t *testing.T) {
 					Logger: quiet()}.withDefaults())
 				c, other := all.opened(t), all.opened(t)
 				for _, waiting := range []*conn{c, other} {
-					waiting.calls, waiting.receiving, waiting.missed = of.calls, of.receiving, of.missed
+					waiting.calls, waiting.receiving = of.calls, of.receiving
 					waiting.add(int64(of.held)<<20, 1)
 					waiting.wait(true)
 					time.Sleep(time.Millisecond)
@@ -370,20 +371,19 @@ func TestAttackADrippingConnectionLosesItsTurn(t *testing.T) {
 				if all.promoted.Load() != c {
 					t.Fatal("the first was not promoted")
 				}
-				time.Sleep(promoteEvery)
 				bytes := max(of.came<<20, minSendBytes)
-				c.received.Add(uint64(bytes))
-				c.add(int64(bytes), 0)
-				all.promote()
-				synctest.Wait()
+				for range of.seconds {
+					time.Sleep(promoteEvery)
+					c.received.Add(uint64(bytes))
+					c.add(int64(bytes), 0)
+					all.promote()
+					synctest.Wait()
+				}
 				if c.gone != of.closed || (all.promoted.Load() == c) != of.turn {
 					t.Errorf("closed: %v, has the turn: %v", c.gone, all.promoted.Load() == c)
 				}
 				if !of.turn && all.promoted.Load() != other {
 					t.Error("the other has no turn")
-				}
-				if late := of.calls > 0 && of.receiving == of.calls; !of.turn && c.missed != late {
-					t.Errorf("its message was late: %v", c.missed)
 				}
 				if kept := c.heldBytes() > 0; kept != (of.calls > 0 && !of.closed) {
 					t.Errorf("bytes are kept: %v", kept)

@@ -33,15 +33,15 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// The compute at which a target was reached is also in the unit of the budget: 25,000 is half of a budget of 100 of
-// which each is an update of 200 rollouts, generated at 1.5 times what it takes to learn from them.
+// The compute at which a target was reached is also given in the unit of the budget: 25,000 is half of a budget of 100,
+// each unit being an update on 200 rollouts, which cost 1.5 times as much to generate as to learn from.
 func TestASummaryHasTheUnitOfTheBudget(t *testing.T) {
 	var text strings.Builder
 	d := &display{out: &text}
 	d.summary(&results.Summary{BatchSize: 200, RolloutCost: 1.5, Pass1Best: results.Num(0.6), Target: results.Num(0.5),
 		ToTarget: results.Reach{Reached: true, Update: results.Num(70), Compute: results.Num(25_000)}}, "runs/a")
 	got := strings.Join(strings.Fields(text.String()), " ")
-	if want := "target 0.50 reached at update 70, compute 25000, 50.0 in the unit of budget.compute"; !strings.Contains(
+	if want := "target 0.50 reached at update 70, compute 25000 (50.0 of budget.compute)"; !strings.Contains(
 		got, want) {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -23,7 +23,7 @@ func (d *display) summary(s *results.Summary, dir string) {
 			reached += ": only single evaluations were above it"
 		}
 		if s.ToTarget.Reached {
-			reached = fmt.Sprintf("reached at update %s, compute %s, %s in the unit of budget.compute",
+			reached = fmt.Sprintf("reached at update %s, compute %s (%s of budget.compute)",
 				number(s.ToTarget.Update, "%.0f"), number(s.ToTarget.Compute, "%.0f"),
 				number(results.Num(s.ToTarget.Compute.Float()/s.BudgetUnit()), "%.1f"))
 		}

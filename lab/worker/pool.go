@@ -256,7 +256,7 @@ func (p *pool) finish(ctx context.Context, prompt []int32, c *engine.Completion,
 	return nil
 }
 
-// slowProbe is how long a probe may take before a line is logged: engines on GPUs need seconds.
+// slowProbe is how long a probe may take before a line is logged.
 const slowProbe = 30 * time.Second
 
 // manage looks after one engine: it finds out what the engine gives, has it take the newest weights, and waits until
@@ -266,7 +266,7 @@ func (p *pool) manage(
 ) error {
 	for attempt, known := 0, false; !known; attempt++ {
 		slow := time.AfterFunc(slowProbe, func() {
-			p.log.Warn("still probing an engine; one that takes a request at a time needs a minute or two", "engine",
+			p.log.Warn("still probing an engine; one that serves one request at a time may take a minute or two", "engine",
 				m.engine.String(), "after", slowProbe)
 		})
 		report, err := probe(ctx, m.engine)
