@@ -624,7 +624,7 @@ func TestStarvedTrainersEndTheRunAndSayWhy(t *testing.T) {
 		},
 		"bytes for fewer than a batch": {
 			opts, replay.Options{Capacity: 64, CapacityBytes: 600},
-			[]string{"sampling 8 from the table, where", "capacity or bytes"},
+			[]string{"sampling 8 from shard 0, where", "capacity or bytes"},
 		},
 	} {
 		c.o.Shards = opts.Trainers
