@@ -48,7 +48,7 @@ type connections struct {
 	next     uint64          // numbers unix sockets, whose peers have no address
 	chosen   time.Time       // when promoted was
 	cameThen uint64          // bytes received on it by then
-	late     int             // how often in its turn its message was late
+	lateFor  int             // seconds of its turn in which its message was late
 }
 
 func newConnections(o Options) *connections {
@@ -383,11 +383,11 @@ func (c *conn) change(bytes int64) {
 	}
 }
 
-// promoteEvery is how often the connection is chosen that may go on while others wait for memory. In a turn its message
-// may be late lateAtMost times: the client's machine, or this one, may be busy for a second.
+// promoteEvery is how often the connection is chosen that may go on while others wait for memory. Its message may be
+// late for maxLate of these intervals: the client's machine, or this one, may be busy.
 const (
 	promoteEvery = time.Second
-	lateAtMost   = 3
+	maxLate      = 3
 )
 
 // awaitMemory waits while what came over all connections is above its limit, and what came over this one above an equal
@@ -447,7 +447,7 @@ func (all *connections) promote() {
 			return
 		}
 		came := before.received.Load()
-		if !before.endTurn(came-all.cameThen, &all.late) {
+		if !before.endTurn(came - all.cameThen) {
 			all.chosen, all.cameThen = all.now(), came
 			return
 		}
@@ -462,30 +462,28 @@ func (all *connections) promote() {
 		c.mu.Unlock()
 	}
 	if oldest != nil {
-		all.chosen, all.cameThen, all.late = all.now(), oldest.received.Load(), 0
+		all.chosen, all.cameThen, all.lateFor = all.now(), oldest.received.Load(), 0
 		all.promoted.Store(oldest)
 	}
 }
 
 // endTurn ends the turn of a promoted connection, unless the bytes that came since it was last asked are an eighth of
 // what it holds, at least minSendBytes: so 256 MiB come within about a minute. A connection whose message is late keeps
-// its turn lateAtMost times, and is closed the next time. It is closed at once if what was received fills the memory
-// twice, as it can if many only lost their turn.
-func (c *conn) endTurn(came uint64, late *int) bool {
+// its turn, and so the memory of the others as it is, maxLate times, and is closed the next time. One that is not to
+// blame is closed if those that only lost their turn filled the memory twice. The mutex of all is held.
+func (c *conn) endTurn(came uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if came >= max(minSendBytes, uint64(c.untaken)/8) {
 		return false
 	}
-	if c.calls > 0 {
-		full := c.all.received.Load() > 2*c.all.limit
-		if c.late() && !full && *late < lateAtMost {
-			*late++
-			return false
-		}
-		if c.late() || full {
-			go c.end("the memory for messages is full, and its message does not come") // it takes the mutex
-		}
+	late := c.calls > 0 && c.late()
+	if late && c.all.lateFor < maxLate {
+		c.all.lateFor++
+		return false
+	}
+	if late || c.calls > 0 && c.all.received.Load() > 2*c.all.limit {
+		go c.end("the memory for messages is full, and its message does not come") // it takes the mutex
 	}
 	c.take(0)
 	return true

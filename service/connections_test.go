@@ -347,14 +347,15 @@ func TestAttackADrippingConnectionLosesItsTurn(t *testing.T) {
 		seconds, calls, receiving, held, came int // held and came: MiB
 		turn, closed                          bool
 	}{
-		{"it drips for as long as a machine may be busy", lateAtMost, 1, 1, 8, 0, true, false},
-		{"it drips", lateAtMost + 1, 1, 1, 8, 0, false, true},
-		{"it brings an eighth", lateAtMost + 1, 1, 1, 2, 2, true, false},
+		{"it drips for as long as a machine may be busy", maxLate, 1, 1, 8, 0, true, false},
+		{"it drips", maxLate + 1, 1, 1, 8, 0, false, true},
+		{"it brings an eighth", maxLate + 1, 1, 1, 2, 2, true, false},
 		{"its call waits for the table", 1, 1, 0, 8, 0, false, false},
 		{"one of its calls waits for the table", 1, 2, 1, 8, 0, false, false},
 		{"gRPC answered its call", 1, 0, 0, 8, 0, false, false},
 		{"its call waits, and the memory is full twice", 1, 1, 0, 40, 0, false, true},
-		{"it drips, and the memory is full twice", 1, 1, 1, 40, 0, false, true},
+		{"it drips, and the memory is full twice", maxLate, 1, 1, 40, 0, true, false},
+		{"it drips on, and the memory is full twice", maxLate + 1, 1, 1, 40, 0, false, true},
 	} {
 		t.Run(of.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -50,6 +50,9 @@ func TestAFilledBatchHasSignalAndIsChargedForWhatWasDropped(t *testing.T) {
 		if n := len(r.Updates); sum.Compute < 12*unit*(1-1e-9) || n < 2 || r.Updates[n-2].Compute >= 12*unit {
 			t.Errorf("%s: ended at compute %g after %d updates, want the first above %g", name, sum.Compute, n, 12*unit)
 		}
+		if sum.BudgetUnit() != unit {
+			t.Errorf("%s: the summary's unit of the budget is %g, the schedule's %g", name, sum.BudgetUnit(), unit)
+		}
 		if dropped == 0 || sum.Dropped != last.Dropped || sum.GeneratedPerInserted != last.GeneratedPerInserted ||
 			math.Abs(sum.ComputeRatio*unit*float64(sum.Updates)-sum.Compute) > 1e-9*sum.Compute {
 			t.Errorf("%s: dropped %g; the summary has %v, %v generated per inserted, compute ratio %g", name, dropped,

@@ -65,15 +65,18 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A probe that hangs is waited for, since a server may be slow, but not in silence.
+// A probe that hangs is waited for, since a server may be slow, but not in silence. One that was answered is not named.
 func TestASlowProbeIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := make(lines, 9)
-		p := newPool([]engine.Engine{patient{health: hang}}, Options{}, slog.New(slog.NewTextHandler(log, nil)))
+		p := newPool([]engine.Engine{patient{health: hang}, patient{health: healthy}}, Options{},
+			slog.New(slog.NewTextHandler(log, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.manage(ctx, p.members[0], func(ctx context.Context, e engine.Engine) (*engine.Report, error) {
-			return nil, e.Health(ctx)
-		})
+		for _, m := range p.members {
+			go p.manage(ctx, m, func(ctx context.Context, e engine.Engine) (*engine.Report, error) {
+				return &engine.Report{}, e.Health(ctx)
+			})
+		}
 		time.Sleep(slowProbe - time.Second)
 		synctest.Wait()
 		if len(log) > 0 {
@@ -81,6 +84,10 @@ func TestASlowProbeIsNamed(t *testing.T) {
 		}
 		if got := <-log; !strings.Contains(got, "still probing an engine") || !strings.Contains(got, "engine=patient") {
 			t.Errorf("logged %q", got)
+		}
+		synctest.Wait()
+		if len(log) > 0 {
+			t.Errorf("the engine that answered is named: %s", <-log)
 		}
 		cancel()
 		synctest.Wait()
