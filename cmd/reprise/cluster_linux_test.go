@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -150,13 +151,19 @@ var (
 	muted = fault{"mute to the next node", func(c *nodes, i int, d time.Duration) {
 		c.cutFor(d, [2]int{i, (i + 1) % len(c.running)})
 	}}
+	mutedToAll = fault{"mute to all nodes", func(c *nodes, i int, d time.Duration) {
+		c.cutFor(d, [2]int{i, (i + 1) % len(c.running)}, [2]int{i, (i + 2) % len(c.running)})
+	}}
+	deaf = fault{"deaf to all nodes", func(c *nodes, i int, d time.Duration) {
+		c.cutFor(d, [2]int{(i + 1) % len(c.running), i}, [2]int{(i + 2) % len(c.running), i})
+	}}
 )
 
 // faultsOf returns the faults that a node can suffer here: without networks of their own no link can be cut.
 func faultsOf(n *network) []fault {
 	kinds := []fault{killed, stopped, stalled}
 	if n != nil {
-		kinds = append(kinds, unplugged, pairCut, isolated, muted)
+		kinds = append(kinds, unplugged, pairCut, isolated, muted, mutedToAll, deaf)
 	}
 	return kinds
 }
@@ -338,15 +345,43 @@ func TestAClusterSurvivesFaults(t *testing.T) {
 	})
 }
 
+// faultsATable is how many faults the same table suffers. A new owner reads its log, which grows meanwhile.
+const faultsATable = 50
+
 // endure has clients insert, draw and count during several faults, and compares what they were told with what is there.
 // Next says what the k-th fault is, which node suffers it and for how long.
 func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fault, int, time.Duration)) {
+	c.t.Helper()
+	s := c.connect()
+	var waits []time.Duration
+	for from := 0; from < times; from += faultsATable {
+		waits = append(waits, c.endureOn(s, from, min(from+faultsATable, times), random, next)...)
+	}
+	slices.Sort(waits)
+	within := func(d time.Duration) int { n, _ := slices.BinarySearch(waits, d+1); return n }
+	c.t.Logf("%d faults: insertions took up to 5 s in %d, up to 10 s in %d, and up to %v", len(waits),
+		within(5*time.Second), within(10*time.Second), slices.Max(waits).Round(time.Millisecond))
+	for i := range c.running {
+		if text, err := os.ReadFile(c.log(i)); err != nil || strings.Contains(string(text), "panic") {
+			c.t.Errorf("a call panicked on node %d: %v", i, err)
+		}
+	}
+	if c.t.Failed() {
+		c.showLogs()
+	}
+}
+
+// endureOn makes the faults from one number up to another on a new table and a new queue. It returns how long an
+// insertion took at most during each.
+func (c *nodes) endureOn(
+	s *client.Services, from, to int, random *rand.Rand, next func(k, owner int) (fault, int, time.Duration),
+) (waits []time.Duration) {
 	t := c.t
 	t.Helper()
-	s := c.connect()
+	lab, queue := fmt.Sprintf("lab-%d", from), fmt.Sprintf("queue-%d", from)
 	for parts, w := range map[int]wire.Table{
-		1: {Name: "lab", Options: replay.Options{Capacity: 1 << 20}},
-		3: {Name: "queue", Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}},
+		1: {Name: lab, Options: replay.Options{Capacity: 1 << 20}},
+		3: {Name: queue, Options: replay.Options{Capacity: 1 << 20, Sampler: replay.FIFO}},
 	} {
 		tests.Until(t, "a table", func() bool {
 			_, err := s.CreateParts(t.Context(), w, parts)
@@ -360,14 +395,14 @@ func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fa
 	ctx, stop := context.WithCancel(t.Context())
 	var inserting, consuming sync.WaitGroup
 	for i := range 2 {
-		inserting.Go(func() { kept.insert(ctx, s.Table("lab"), fmt.Sprint("k", i)) })
+		inserting.Go(func() { kept.insert(ctx, s.Table(lab), fmt.Sprint("k", i)) })
 	}
 	for i := range c.running {
-		inserting.Go(func() { kept.watch(ctx, c, i, "lab") })
+		inserting.Go(func() { kept.watch(ctx, c, i, lab) })
 	}
-	inserting.Go(func() { queued.insert(ctx, s.Table("queue"), "q") })
+	inserting.Go(func() { queued.insert(ctx, s.Table(queue), "q") })
 	drained, drain := context.WithCancel(t.Context())
-	consuming.Go(func() { queued.consume(drained, s.Table("queue").Waiting(time.Second)) })
+	consuming.Go(func() { queued.consume(drained, s.Table(queue).Waiting(time.Second)) })
 
 	resume := func(from int, after string) {
 		for end := time.Now().Add(2 * time.Minute); kept.count() < from+50; time.Sleep(50 * time.Millisecond) {
@@ -378,8 +413,7 @@ func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fa
 		}
 	}
 	resume(0, "the start")
-	var worst time.Duration
-	for k := range times {
+	for k := from; k < to; k++ {
 		f, i, d := next(k, int(kept.owner.Load()))
 		kept.slowest()
 		n := kept.count()
@@ -387,7 +421,7 @@ func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fa
 		resume(n, fmt.Sprintf("the end of a fault: node %d %s for %v", i, f.name, d))
 		time.Sleep(time.Duration(random.Int64N(1 + int64(d)/2)))
 		took := kept.slowest()
-		worst = max(worst, took)
+		waits = append(waits, took)
 		t.Logf("%3d: node %d %s for %v: insertions took up to %v", k+1, i, f.name, d, took.Round(time.Millisecond))
 		if took > 10*time.Second {
 			c.showLogs()
@@ -398,18 +432,16 @@ func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fa
 	drain()
 	consuming.Wait()
 
-	kept.checkKept(t, s.Table("lab"))
+	kept.checkKept(t, s.Table(lab))
 	again := queued.checkConsumed(t)
-	t.Logf("%d groups kept, %d queued; the draws of %d were acknowledged with an error; insertions took up to %v",
-		len(kept.inserted), len(queued.inserted), again, worst.Round(time.Millisecond))
-	for i := range c.running {
-		if text, err := os.ReadFile(c.log(i)); err != nil || strings.Contains(string(text), "panic") {
-			t.Errorf("a call panicked on node %d: %v", i, err)
+	t.Logf("%d groups kept, %d queued; the draws of %d were acknowledged with an error", len(kept.inserted),
+		len(queued.inserted), again)
+	for _, name := range []string{lab, queue} {
+		if err := s.Drop(t.Context(), name); err != nil {
+			t.Errorf("drop %s: %v", name, err)
 		}
 	}
-	if t.Failed() {
-		c.showLogs()
-	}
+	return waits
 }
 
 // checkKept checks that a table has each group that was acknowledged, once, under the ids that were given, and no

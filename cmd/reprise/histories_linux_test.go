@@ -18,6 +18,7 @@ import (
 	"github.com/reprise-rl/reprise/client"
 	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/replay"
+	"github.com/reprise-rl/reprise/replay/browse"
 	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -27,6 +28,9 @@ import (
 // ends without an answer may take effect at any later time, or never. A new owner of the queue takes back what was on
 // lease. A checkpoint is restored as it was saved, but only by the node that saved it: others do not find it. What is
 // restored shows before it is in the log, and a new owner may undo it until a change that came after is answered.
+//
+// So are those of clients of a table with priorities, except that a new owner may undo the latest updates of priorities,
+// back to the last insertion that was answered.
 
 // asked is a call.
 type asked struct {
@@ -34,7 +38,9 @@ type asked struct {
 	tag   string // insertion: the prompt of its rollouts; saving, restoring: the checkpoint
 	size  int    // insertion, lease
 	batch rollout.BatchID
-	slow  bool // it took long enough to have been sent more than once
+	id    rollout.ID // update, priority
+	value int        // update: the priority; advance: the version
+	slow  bool       // it took long enough to have been sent more than once
 }
 
 type callKind string
@@ -49,10 +55,19 @@ const (
 	restoring   callKind = "restoration"
 	dropping    callKind = "drop"
 	creation    callKind = "creation"
+	update      callKind = "update"
+	priorityOf  callKind = "priority"
+	advance     callKind = "advance"
+	versionOf   callKind = "version"
 )
 
+// reads reports whether calls of this kind change nothing.
+func (k callKind) reads() bool { return k == count || k == priorityOf || k == versionOf }
+
 // replaces reports whether calls of this kind may undo what calls before have done.
-func (k callKind) replaces() bool { return k == restoring || k == dropping || k == creation }
+func (k callKind) replaces() bool {
+	return k == restoring || k == dropping || k == creation || k == update || k == advance
+}
 
 // answered is its answer.
 type answered struct {
@@ -61,7 +76,13 @@ type answered struct {
 	ids     []rollout.ID
 	tags    []string
 	batch   rollout.BatchID
-	count   int
+	value   int // count, priority (0: that at which it entered), version
+}
+
+// state is what a table of the model may hold. No step changes one in place.
+type state interface {
+	step(asked, answered) []state // after a call; none if the table cannot answer so
+	equal(state) bool
 }
 
 // item is a rollout of the model.
@@ -74,7 +95,7 @@ type item struct {
 const nobody = math.MaxUint64
 
 // content is what the queue of the model holds: its rollouts in order, the largest id that anybody was told, and its
-// checkpoints, which outlive it. No step changes one in place.
+// checkpoints, which outlive it.
 type content struct {
 	dropped bool
 	items   []item
@@ -90,7 +111,8 @@ type checkpoint struct {
 	items []item
 }
 
-func (c content) equal(d content) bool {
+func (c content) equal(other state) bool {
+	d := other.(content)
 	return c.dropped == d.dropped && c.undoes == d.undoes && c.last == d.last && slices.Equal(c.items, d.items) &&
 		slices.Equal(c.before, d.before) &&
 		slices.EqualFunc(c.saved, d.saved, func(a, b checkpoint) bool {
@@ -159,9 +181,8 @@ func (c content) leased(size int, batch rollout.BatchID) (d content, taken []ite
 	return d, taken, len(taken) == size
 }
 
-// step returns what the queue may hold once it has answered so; nothing if it cannot answer so. Before any call a new
-// owner may have taken over.
-func (c content) step(in asked, out answered) (after []content) {
+// step does a call, before which a new owner may have taken over.
+func (c content) step(in asked, out answered) (after []state) {
 	fresh := c
 	fresh.items = offLease(c.items)
 	after = c.do(in, out)
@@ -175,7 +196,7 @@ func (c content) step(in asked, out answered) (after []content) {
 	return after
 }
 
-func (c content) do(in asked, out answered) (after []content) {
+func (c content) do(in asked, out answered) (after []state) {
 	if out.unclear != nil {
 		after = append(after, c) // it was not carried out
 	}
@@ -229,7 +250,7 @@ func (c content) do(in asked, out answered) (after []content) {
 			after = append(after, d)
 		}
 	case count:
-		if out.unclear == nil && out.count == len(c.items) {
+		if out.unclear == nil && out.value == len(c.items) {
 			after = append(after, c)
 		}
 	case saving:
@@ -245,7 +266,7 @@ func (c content) do(in asked, out answered) (after []content) {
 	return after
 }
 
-func (c content) insert(in asked, out answered) []content {
+func (c content) insert(in asked, out answered) []state {
 	d := c
 	d.items = slices.Clone(c.items)
 	for i := range in.size {
@@ -258,7 +279,7 @@ func (c content) insert(in asked, out answered) []content {
 		}
 		d.items = append(d.items, next)
 	}
-	return []content{d}
+	return []state{d}
 }
 
 // identify compares rollouts that were leased with what the client was given, and notes ids that nobody was told
@@ -283,12 +304,15 @@ func (c content) identify(taken []item, out answered) (content, bool) {
 	return c, true
 }
 
-// A chronicle is what clients did to one queue.
+// A chronicle is what clients did to one table.
 type chronicle struct {
-	began time.Time
+	began  time.Time
+	empty  state
+	choose func(h *chronicle, number int, random *rand.Rand) asked // the next call of a client
 
 	mu      sync.Mutex
 	calls   []porcupine.Operation
+	ids     []rollout.ID // that were given
 	batches []rollout.BatchID
 	saved   []string // checkpoints
 	dropped bool     // as of the last answer
@@ -296,10 +320,8 @@ type chronicle struct {
 	unclear int
 }
 
-// choose returns a random call.
-func (h *chronicle) choose(random *rand.Rand) asked {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// ofQueue returns a random call of a client of a queue.
+func (h *chronicle) ofQueue(_ int, random *rand.Rand) asked {
 	in := asked{kind: insertion, size: 1 + random.IntN(2)}
 	switch k := random.IntN(80); {
 	case h.dropped && k < 40:
@@ -329,7 +351,9 @@ func (h *chronicle) choose(random *rand.Rand) asked {
 
 // make makes a random call of a client and writes it down.
 func (h *chronicle) make(ctx context.Context, number int, s *client.Services, table wire.Table, random *rand.Rand) {
-	in := h.choose(random)
+	h.mu.Lock()
+	in := h.choose(h, number, random)
+	h.mu.Unlock()
 	var out answered
 	began := time.Since(h.began)
 	err := in.call(ctx, s, table, &out)
@@ -348,8 +372,8 @@ func (h *chronicle) make(ctx context.Context, number int, s *client.Services, ta
 	defer h.mu.Unlock()
 	if out.unclear != nil {
 		h.unclear++
-		if in.kind == count {
-			return // it changes nothing
+		if in.kind.reads() {
+			return
 		}
 	}
 	switch {
@@ -361,6 +385,9 @@ func (h *chronicle) make(ctx context.Context, number int, s *client.Services, ta
 		h.dropped = false
 	case in.kind == dropping && err == nil, in.kind != restoring && out.refused != nil && errors.Is(err, wire.ErrNotFound):
 		h.dropped = true
+	}
+	if in.kind == insertion {
+		h.ids = append(h.ids, out.ids...)
 	}
 	if out.batch != 0 {
 		h.batches = append(h.batches, out.batch)
@@ -389,7 +416,7 @@ func (in asked) call(ctx context.Context, s *client.Services, w wire.Table, out 
 	case release:
 		err = table.Release(ctx, in.batch)
 	case count:
-		out.count, err = table.Len(ctx)
+		out.value, err = table.Len(ctx)
 	case saving:
 		_, err = table.Checkpoint(ctx, in.tag)
 	case restoring:
@@ -398,12 +425,25 @@ func (in asked) call(ctx context.Context, s *client.Services, w wire.Table, out 
 		err = s.Drop(ctx, w.Name)
 	case creation:
 		_, err = s.CreateParts(ctx, w, 1)
+	case update:
+		err = table.Update(ctx, []rollout.ID{in.id}, []float64{float64(in.value)})
+	case priorityOf:
+		var r browse.Rollout
+		if r, err = table.Rollout(ctx, in.id); err == nil && !r.AtMax {
+			out.value = int(r.Base)
+		}
+	case advance:
+		err = table.Advance(ctx, rollout.Version(in.value))
+	case versionOf:
+		var i wire.TableInfo
+		i, err = table.Info(ctx)
+		out.value = int(i.Version)
 	}
 	return err
 }
 
 // attempts returns the calls, and once more those of which an earlier attempt, whose answer was lost, may have been
-// carried out too: of leases and of calls that replace the queue any, of insertions one that such a call has undone.
+// carried out too: of leases and of calls that replace what is there any, of insertions one that such a call has undone.
 func (h *chronicle) attempts() []porcupine.Operation {
 	all := slices.Clone(h.calls)
 	for _, c := range h.calls {
@@ -423,15 +463,15 @@ func (h *chronicle) attempts() []porcupine.Operation {
 // check looks for an order of the calls.
 func (h *chronicle) check() porcupine.CheckResult {
 	model := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{content{}} },
-		Step: func(state, input, output any) []any {
+		Init: func() []any { return []any{h.empty} },
+		Step: func(before, input, output any) []any {
 			var after []any
-			for _, c := range state.(content).step(input.(asked), output.(answered)) {
-				after = append(after, c)
+			for _, s := range before.(state).step(input.(asked), output.(answered)) {
+				after = append(after, s)
 			}
 			return after
 		},
-		Equal: func(a, b any) bool { return a.(content).equal(b.(content)) },
+		Equal: func(a, b any) bool { return a.(state).equal(b.(state)) },
 	}
 	return porcupine.CheckOperationsTimeout(model.ToModel(), h.attempts(), 2*time.Minute)
 }
@@ -455,7 +495,7 @@ func (c *nodes) owner(ctx context.Context, table string) int {
 	return -1
 }
 
-// Each fault falls on a new queue that three clients use.
+// Each fault falls on a new table that three clients use.
 func TestHistoriesUnderFaultsAreLinearizable(t *testing.T) {
 	tests.Long(t)
 	if !inNamespace(t) {
@@ -465,7 +505,8 @@ func TestHistoriesUnderFaultsAreLinearizable(t *testing.T) {
 	startNodes(t, 3, network).chronicle((*faults+4)/5, faultsOf(network))
 }
 
-// chronicle makes faults, each on a new queue that three clients use, and checks the histories of the queues.
+// chronicle makes faults, each on a new table that three clients use, and checks the tables' histories. Two of three
+// tables are queues, the others have priorities.
 func (c *nodes) chronicle(times int, kinds []fault) {
 	t := c.t
 	t.Helper()
@@ -474,11 +515,15 @@ func (c *nodes) chronicle(times int, kinds []fault) {
 	total, unclear, undecided := 0, 0, 0
 	answers := make(map[callKind]int)
 	for k := range times {
-		name := fmt.Sprintf("queue-%d", k)
-		queue := wire.Table{Name: name,
+		name, h := fmt.Sprintf("queue-%d", k), &chronicle{empty: content{}, choose: (*chronicle).ofQueue}
+		table := wire.Table{Name: name,
 			Options: replay.Options{Capacity: 1 << 16, Sampler: replay.FIFO, LeaseSeconds: 3600}}
+		if k%3 == 1 {
+			h = &chronicle{empty: ranked{}, choose: (*chronicle).ofRanked}
+			table.Options = replay.Options{Capacity: 1 << 16, Sampler: replay.Prioritized}
+		}
 		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			_, err := s.CreateParts(t.Context(), queue, 1)
+			_, err := s.CreateParts(t.Context(), table, 1)
 			if err == nil {
 				break
 			}
@@ -487,7 +532,7 @@ func (c *nodes) chronicle(times int, kinds []fault) {
 				t.Fatal(err)
 			}
 		}
-		h := &chronicle{began: time.Now()}
+		h.began = time.Now()
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for number := range 3 {
@@ -500,14 +545,14 @@ func (c *nodes) chronicle(times int, kinds []fault) {
 			all.Go(func() {
 				defer func() { _ = one.Close() }()
 				for ctx.Err() == nil {
-					h.make(t.Context(), number, one, queue, mine)
+					h.make(t.Context(), number, one, table, mine)
 					time.Sleep(time.Duration(50+mine.IntN(250)) * time.Millisecond)
 				}
 			})
 		}
 		time.Sleep(time.Second)
 		f, i, d := kinds[random.IntN(len(kinds))], random.IntN(3), time.Duration(500+random.IntN(8000))*time.Millisecond
-		if owner := c.owner(t.Context(), name); k%3 > 0 && owner >= 0 {
+		if owner := c.owner(t.Context(), name); random.IntN(3) > 0 && owner >= 0 {
 			i = owner
 		}
 		f.make(c, i, d)
@@ -558,7 +603,7 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 	restore := porcupine.Operation{Input: asked{kind: restoring, tag: "c"}, Output: answered{}}
 	maybeRestored := porcupine.Operation{Input: asked{kind: restoring, tag: "c"}, Output: unclear}
 	counted := func(n int) porcupine.Operation {
-		return porcupine.Operation{Input: asked{kind: count}, Output: answered{count: n}}
+		return porcupine.Operation{Input: asked{kind: count}, Output: answered{value: n}}
 	}
 	one, two, three := counted(1), counted(2), counted(3)
 	drop := porcupine.Operation{Input: asked{kind: dropping}, Output: answered{}}
@@ -603,7 +648,7 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 		for i := range each.calls {
 			each.calls[i].Call, each.calls[i].Return = int64(2*i), int64(2*i+1)
 		}
-		if got := (&chronicle{calls: each.calls}).check(); got != each.want {
+		if got := (&chronicle{empty: content{}, calls: each.calls}).check(); got != each.want {
 			t.Errorf("%s: %s, want %s", name, got, each.want)
 		}
 	}

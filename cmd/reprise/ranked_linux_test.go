@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/reprise-rl/reprise/rollout"
+	"github.com/reprise-rl/reprise/wire"
+)
+
+// ranked is what a table with priorities holds in the model: its version, and the priorities that rollouts were given.
+type ranked struct {
+	version    int
+	advancing  []int // larger versions that the table may have or not
+	priorities map[rollout.ID]int
+	latest     []change // updates since an insertion was answered, which a new owner may undo
+}
+
+// change is the priority that a rollout had before an update; 0 is that at which it entered.
+type change struct {
+	id  rollout.ID
+	was int
+}
+
+func (r ranked) equal(other state) bool {
+	s := other.(ranked)
+	return r.version == s.version && slices.Equal(r.advancing, s.advancing) && maps.Equal(r.priorities, s.priorities) &&
+		slices.Equal(r.latest, s.latest)
+}
+
+// undone returns the table without its latest update.
+func (r ranked) undone() ranked {
+	last := len(r.latest) - 1
+	r.priorities = maps.Clone(r.priorities)
+	r.priorities[r.latest[last].id] = r.latest[last].was
+	r.latest = r.latest[:last:last]
+	return r
+}
+
+// step does a call, before which a new owner may have undone the latest updates.
+func (r ranked) step(in asked, out answered) (after []state) {
+	for after = r.do(in, out); len(r.latest) > 0; {
+		r = r.undone()
+		after = append(after, r.do(in, out)...)
+	}
+	return after
+}
+
+func (r ranked) do(in asked, out answered) (after []state) {
+	if out.unclear != nil {
+		after = append(after, r) // it was not carried out
+	}
+	switch in.kind {
+	case insertion:
+		if out.unclear == nil {
+			r.latest = nil
+		}
+	case update:
+		r.latest = append(slices.Clip(r.latest), change{in.id, r.priorities[in.id]})
+		if r.priorities = maps.Clone(r.priorities); r.priorities == nil {
+			r.priorities = make(map[rollout.ID]int)
+		}
+		r.priorities[in.id] = in.value
+	case priorityOf:
+		if out.value != r.priorities[in.id] {
+			return nil
+		}
+	case advance:
+		if out.unclear != nil {
+			r.advancing = append(slices.Clip(r.advancing), in.value)
+			break
+		}
+		r.version = max(r.version, in.value)
+		r.advancing = slices.DeleteFunc(slices.Clone(r.advancing), func(v int) bool { return v <= r.version })
+	case versionOf:
+		if out.value != r.version && !slices.Contains(r.advancing, out.value) {
+			return nil
+		}
+	}
+	return append(after, r)
+}
+
+// ofRanked returns a random call of a client of a table with priorities. The first client is the trainer: it alone
+// advances the version, which another that has done so may set back.
+func (h *chronicle) ofRanked(number int, random *rand.Rand) asked {
+	h.next++
+	switch k := random.IntN(20); {
+	case len(h.ids) == 0 || k < 3:
+		return asked{kind: insertion, tag: fmt.Sprint("p", h.next), size: 1 + random.IntN(2)}
+	case k < 9:
+		return asked{kind: update, id: h.any(random), value: h.next}
+	case k < 16:
+		return asked{kind: priorityOf, id: h.any(random)}
+	case number == 0:
+		return asked{kind: advance, value: h.next}
+	}
+	return asked{kind: versionOf}
+}
+
+// any returns the id of one of the latest rollouts, so that a priority is asked for soon after it was given.
+func (h *chronicle) any(random *rand.Rand) rollout.ID {
+	return h.ids[len(h.ids)-1-random.IntN(min(4, len(h.ids)))]
+}
+
+// The checker finds what a table with priorities must not do.
+func TestDefectsAreFoundInHistoriesOfPriorities(t *testing.T) {
+	insert := porcupine.Operation{Input: asked{kind: insertion, tag: "a", size: 1}, Output: answered{ids: []rollout.ID{1}}}
+	set := func(value int, out answered) porcupine.Operation {
+		return porcupine.Operation{Input: asked{kind: update, id: 1, value: value}, Output: out}
+	}
+	get := func(value int) porcupine.Operation {
+		return porcupine.Operation{Input: asked{kind: priorityOf, id: 1}, Output: answered{value: value}}
+	}
+	forward := func(value int, out answered) porcupine.Operation {
+		return porcupine.Operation{Input: asked{kind: advance, value: value}, Output: out}
+	}
+	at := func(value int) porcupine.Operation {
+		return porcupine.Operation{Input: asked{kind: versionOf}, Output: answered{value: value}}
+	}
+	unclear := answered{unclear: wire.ErrInterrupted}
+	type calls = []porcupine.Operation
+	for name, each := range map[string]struct {
+		want  porcupine.CheckResult
+		calls calls
+	}{
+		"given":                         {porcupine.Ok, calls{insert, get(0), set(2, answered{}), get(2)}},
+		"another's":                     {porcupine.Illegal, calls{insert, set(2, answered{}), get(3)}},
+		"undone by a new owner":         {porcupine.Ok, calls{set(2, answered{}), insert, set(3, answered{}), get(3), get(2)}},
+		"back after it was undone":      {porcupine.Illegal, calls{set(2, answered{}), insert, set(3, answered{}), get(2), get(3)}},
+		"undone after an insertion":     {porcupine.Illegal, calls{set(2, answered{}), insert, get(2), get(0)}},
+		"unclear, and given":            {porcupine.Ok, calls{insert, set(2, unclear), get(2)}},
+		"a version":                     {porcupine.Ok, calls{at(0), forward(2, answered{}), at(2)}},
+		"a version undone":              {porcupine.Illegal, calls{forward(2, answered{}), at(0)}},
+		"an unclear version":            {porcupine.Ok, calls{forward(2, answered{}), forward(3, unclear), at(3), at(2)}},
+		"a version that nobody set":     {porcupine.Illegal, calls{forward(2, answered{}), forward(4, unclear), at(3)}},
+		"a version undone after others": {porcupine.Illegal, calls{forward(3, unclear), forward(4, answered{}), at(3)}},
+	} {
+		for i := range each.calls {
+			each.calls[i].Call, each.calls[i].Return = int64(2*i), int64(2*i+1)
+		}
+		if got := (&chronicle{empty: ranked{}, calls: each.calls}).check(); got != each.want {
+			t.Errorf("%s: %s, want %s", name, got, each.want)
+		}
+	}
+}
