@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/minio/highwayhash"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/reprise-rl/reprise/internal/tests"
@@ -186,6 +189,120 @@ func TestDamagedMetadataLosesNothing(t *testing.T) {
 		d.insertNext(1)
 		d.lookForAll(at, what)
 		t.Logf("%s: all of %d groups are there; mended by itself: %v", what, d.inserted, mended)
+	}
+}
+
+// otherContent changes the content of one message of a file of messages so that its checksums are right.
+func otherContent(path, log string, random *rand.Rand) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var records [][]byte // total(4) number(8) time(8) subject_length(2) subject [header_length(4) header] message sum(8)
+	for rest := b; len(rest) > 0; {
+		n := binary.LittleEndian.Uint32(rest) &^ (1 << 31)
+		records, rest = append(records, rest[:n]), rest[n:]
+	}
+	for _, i := range random.Perm(len(records)) {
+		r := records[i]
+		subject := r[22 : 22+binary.LittleEndian.Uint16(r[20:])]
+		at := 22 + len(subject)
+		if binary.LittleEndian.Uint32(r)&(1<<31) == 0 {
+			continue // not a message of ours
+		}
+		header := r[at+4 : at+4+int(binary.LittleEndian.Uint32(r[at:]))]
+		message := r[at+4+len(header) : len(r)-8]
+		if len(message) <= sumLength {
+			continue
+		}
+		message[len(message)-1]++
+		binary.LittleEndian.PutUint32(message, contentSum(message[sumLength:]))
+		key := sha256.Sum256([]byte(log + "-" + strings.TrimSuffix(filepath.Base(path), ".blk")))
+		sum, err := highwayhash.New64(key[:])
+		if err != nil {
+			return err
+		}
+		for _, part := range [][]byte{r[4:20], subject, header, message} {
+			_, _ = sum.Write(part)
+		}
+		sum.Sum(r[len(r)-8 : len(r)-8])
+		return os.WriteFile(path, b, 0o600)
+	}
+	return errors.New("no message of a table")
+}
+
+// A copy whose messages are others than those of the other nodes, each whole by itself, is found by comparing them.
+func TestACopyWithOtherMessagesIsFound(t *testing.T) {
+	tests.Long(t)
+	d := startDamaging(t, 6)
+	for range max(1, *damages/3) {
+		at := d.random.IntN(3)
+		d.loseNode(at, func(log string) {
+			paths := d.files(at, log, ".blk")
+			if err := otherContent(paths[d.random.IntN(len(paths))], log, d.random); err != nil {
+				t.Fatal(err)
+			}
+		})
+		d.awaitWhole()
+		found := d.scrub()
+		for _, copied := range found {
+			if wrong := len(copied.Damage) > 0; wrong != (copied.Node == d.options[at].Node) || copied.Unread != "" {
+				t.Errorf("node %s: %+v; node %d differs", copied.Node, copied, at)
+			}
+		}
+		if damaged := d.placed("lab").Damaged; damaged != d.options[at].Node {
+			t.Fatalf("%q is known as damaged, want %q", damaged, d.options[at].Node)
+		}
+		d.pass("lab")
+		d.insertNext(1)
+		d.kill(at)
+		d.replace(at)
+		d.lookForAll(at, "other messages")
+	}
+}
+
+// Copies are compared where both have what the other has. Most are right; of two that differ neither is known to be.
+func TestCopiesAreCompared(t *testing.T) {
+	long := 3 * digestSpan
+	read := func(node string, first, changed int) *scrubbed {
+		s := &scrubbed{node: node, log: &tableLog{name: "log", source: node}, digests: make(digests)}
+		for n := first; n <= long; n++ {
+			text := fmt.Sprint(n)
+			if n == changed {
+				text = "other"
+			}
+			s.digests.add(uint64(n), "writer", []byte(text))
+		}
+		return s
+	}
+	for name, each := range map[string]struct {
+		copies         []*scrubbed
+		damaged, doubt string
+	}{
+		"the same":                     {[]*scrubbed{read("a", 1, 0), read("b", 1, 0), read("c", 1, 0)}, "", ""},
+		"one differs":                  {[]*scrubbed{read("a", 1, 0), read("b", 1, 2000), read("c", 1, 0)}, "b", ""},
+		"its last message differs":     {[]*scrubbed{read("a", 1, 0), read("b", 1, 0), read("c", 1, long)}, "c", ""},
+		"all differ":                   {[]*scrubbed{read("a", 1, 5), read("b", 1, 6), read("c", 1, 7)}, "", "abc"},
+		"one of two differs":           {[]*scrubbed{read("a", 1, 5), read("b", 1, 0)}, "", "ab"},
+		"trimmed between":              {[]*scrubbed{read("a", 1, 0), read("b", 100, 0), read("c", 1500, 0)}, "", ""},
+		"trimmed, and one differs":     {[]*scrubbed{read("a", 1, 0), read("b", 100, 0), read("c", 1500, 2500)}, "c", ""},
+		"differs where one is trimmed": {[]*scrubbed{read("a", 1, 5), read("b", 1500, 0), read("c", 1500, 0)}, "", ""},
+		"of one nothing is left":       {[]*scrubbed{read("a", 1, 0), read("b", long+1, 0), read("c", 1, 0)}, "", ""},
+		"only one":                     {[]*scrubbed{read("a", 1, 0)}, "", ""},
+	} {
+		compare(each.copies)
+		damaged, doubt := "", ""
+		for _, s := range each.copies {
+			if s.damaged && errors.Is(s.error, journal.ErrDamaged) {
+				damaged += s.node
+			}
+			if s.doubt != "" {
+				doubt += s.node
+			}
+		}
+		if damaged != each.damaged || doubt != each.doubt {
+			t.Errorf("%s: damaged %q, in doubt %q; want %q, %q", name, damaged, doubt, each.damaged, each.doubt)
+		}
 	}
 }
 

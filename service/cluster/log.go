@@ -55,6 +55,8 @@ type tableLog struct {
 	avoid  string // a node whose copy is damaged; "": none is known
 	source string // the node whose copy was read, or led where it was found too short
 	broken bool   // messages of that copy are missing, or not what was written
+	// seen, if it is set, is told every message that is read, those that do not count too.
+	seen func(number uint64, writer string, content []byte)
 	// For other goroutines: the sequence numbers of the last message that is acknowledged, and of the first that is not
 	// trimmed, 0 until it is known.
 	reached atomic.Uint64
@@ -284,6 +286,9 @@ func (l *tableLog) readCopy(ctx context.Context, wanted func(node string) bool,
 			return l.damaged("has message %d, where %w", last, err)
 		}
 		writer := m.Headers().Get(writerHeader)
+		if l.seen != nil {
+			l.seen(last, writer, data)
+		}
 		if len(data) == 0 || owner == "" { // the log may be trimmed
 			owner = writer
 		}

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -218,97 +216,6 @@ func (t *tables) changePlacement(ctx context.Context, table, log string, edit fu
 		s.Tables[table] = p
 		return nil
 	})
-}
-
-// scrubTries is how often a scrub tries to read a copy: elections and slow disks pass.
-const scrubTries = 5
-
-// scrub reads the copies of the log of a table of this node, while it owns the table, and tells the other nodes which
-// is damaged.
-func (t *tables) scrub(ctx context.Context, table string, bytesPerSecond int64) (found []wire.ScrubbedCopy, err error) {
-	o := t.find(table)
-	if o == nil || !o.open.Load() {
-		return nil, wire.ElsewhereError("", "table %q: this node does not have it any more: retry", table)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(o.ctx, cancel)()
-	stream, err := t.directory.js.Stream(ctx, o.log)
-	if err != nil {
-		return nil, err
-	}
-	current, others := copies(stream.CachedInfo().Cluster)
-	var errs []error
-	for _, node := range current {
-		read := t.scrubCopy(ctx, o.taken.Load(), node, bytesPerSecond)
-		for try := 1; read.error != nil && !read.damaged && try < scrubTries && pause(ctx) == nil; try++ {
-			read = t.scrubCopy(ctx, o.taken.Load(), node, bytesPerSecond)
-		}
-		c := wire.ScrubbedCopy{Node: node}
-		switch {
-		case read.damaged:
-			c.Damage = []string{read.error.Error()}
-			errs = append(errs, t.tellDamage(ctx, table, read.log, read.error))
-		case read.error != nil:
-			c.Unread = read.error.Error()
-			t.log.Warn("a copy of a table's log could not be read", "table", table, "node", node, "error", read.error)
-		default:
-			errs = append(errs, t.changePlacement(ctx, table, o.log, func(p *placement) {
-				if p.Damaged == node {
-					p.Damaged = ""
-				}
-			}))
-		}
-		found = append(found, c)
-	}
-	for _, node := range others {
-		found = append(found, wire.ScrubbedCopy{Node: node, Unread: "it is down, or not up to date"})
-	}
-	return found, errors.Join(append(errs, ctx.Err())...)
-}
-
-// scrubbed is what became of reading a copy.
-type scrubbed struct {
-	log     *tableLog
-	error   error
-	damaged bool
-}
-
-// scrubCopy reads the copy of a log on a node through.
-func (t *tables) scrubCopy(ctx context.Context, own *tableLog, node string, bytesPerSecond int64) scrubbed {
-	l := &tableLog{js: t.directory.js, stream: own.stream, name: own.name, ctx: ctx, log: t.log, last: own.reached.Load(),
-		first: own.first}
-	err := l.readCopy(ctx, func(at string) bool { return at == node || at == "" }, func(batch []journal.Message) error {
-		bytes := 0
-		for _, m := range batch {
-			bytes += len(m.Data)
-		}
-		select {
-		case <-time.After(time.Duration(float64(bytes) / float64(bytesPerSecond) * float64(time.Second))):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-	return scrubbed{l, err, l.broken && errors.Is(err, journal.ErrDamaged)}
-}
-
-// copies returns the nodes that have current copies of a stream, and the others.
-func copies(c *jetstream.ClusterInfo) (current, others []string) {
-	if c == nil {
-		return nil, nil
-	}
-	if c.Leader != "" {
-		current = append(current, c.Leader)
-	}
-	for _, r := range c.Replicas {
-		if r.Current && !r.Offline {
-			current = append(current, r.Name)
-		} else {
-			others = append(others, r.Name)
-		}
-	}
-	return current, others
 }
 
 // reached returns the sequence number of the last message of a table's log that is acknowledged, 0 if the table is not
