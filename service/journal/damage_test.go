@@ -152,8 +152,8 @@ func noDamageGoesUnnoticed(t *testing.T, sync Sync, groups int, slack int64, ste
 	}
 }
 
-// With sync interval, a flipped bit in what was synced costs its message alone, whether the table then rests or goes on,
-// which nothing syncs. In what came after the sync it may cost all that follows, as if that had never reached the disk.
+// With sync interval, a flipped bit in what was synced costs its message alone, whether or not commits follow that
+// nothing syncs. In what came after the sync it may cost all that follows, as if that had never reached the disk.
 func TestAFlippedBitInWhatWasSyncedCostsItsMessageAlone(t *testing.T) {
 	tests.OneGoroutine(t)
 	for _, after := range []int{0, 4} {
