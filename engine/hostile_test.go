@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,11 @@ import (
 // answering opens an engine of the dialect openai whose server is a function, and asks it for one completion.
 func answering(t *testing.T, serve http.HandlerFunc) error {
 	t.Helper()
+	return answeringAtLength(t, 4, serve)
+}
+
+func answeringAtLength(t *testing.T, maxTokens int, serve http.HandlerFunc) error {
+	t.Helper()
 	web := httptest.NewServer(serve)
 	defer web.Close()
 	e, err := engine.Open(engine.Options{Dialect: engine.OpenAI, Address: web.URL, Token: "secret", Vocabulary: 100})
@@ -22,7 +28,7 @@ func answering(t *testing.T, serve http.HandlerFunc) error {
 		t.Fatal(err)
 	}
 	_, err = e.Generate(context.Background(), engine.Request{Prompt: []int32{1}, N: 1,
-		Sampling: engine.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}})
+		Sampling: engine.Sampling{Temperature: 1, TopP: 1, MaxTokens: maxTokens}})
 	return err
 }
 
@@ -94,5 +100,38 @@ func TestAnAnswerWithoutEndIsLeftEarly(t *testing.T) {
 		if n := sent.Load(); err == nil || n > most+16<<20 { // what sockets hold
 			t.Errorf("status %d: %d bytes were taken, error %v", status, n, err)
 		}
+	}
+}
+
+// What an answer takes is bounded by what is read of it, 256 MiB for a request of 100,000 tokens, whatever is in it.
+func TestALongRequestsAnswerTakesNoMoreThanTwiceItsBound(t *testing.T) {
+	for name, c := range map[string]struct{ begin, repeated, end string }{
+		"nothing":               {"", " ", ""},
+		"a string without end":  {`{"x": "`, "a", ""},
+		"commas in a string":    {`{"x": "`, strings.Repeat("a", 1000) + ",", ""},
+		"quotes in a string":    {`{"x": "`, `\"`, ""},
+		"choices without end":   {`{"choices": [{}`, ",{}", ""},
+		"empty choices":         {`{"choices": [{}`, ",{}", "]}"},
+		"empty tokens":          {`{"choices": [{"logprobs": {"tokens": [""`, `,""`, "]}}]}"},
+		"log-probs without end": {`{"choices": [{"logprobs": {"token_logprobs": [1`, ",1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			block := []byte(strings.Repeat(c.repeated, 64<<10/len(c.repeated)))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := answeringAtLength(t, 100_000, func(w http.ResponseWriter, _ *http.Request) {
+				_, err := fmt.Fprint(w, c.begin)
+				for n := 0; err == nil && (c.end == "" || n < 16<<20); n += len(block) {
+					_, err = w.Write(block)
+				}
+				fmt.Fprint(w, c.end)
+			})
+			runtime.ReadMemStats(&after)
+			took := after.TotalAlloc - before.TotalAlloc // with what was freed again: no less than the peak
+			t.Logf("%d MiB, %v", took>>20, err)
+			if err == nil || !strings.Contains(err.Error(), "ask for fewer or shorter completions") || took > 512<<20 {
+				t.Errorf("%d bytes were allocated, error %v", took, err)
+			}
+		})
 	}
 }

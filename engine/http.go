@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	jsonv2 "encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
@@ -27,24 +28,70 @@ const (
 	maxMasked = 256 << 10 // with the ids that it could have been drawn from
 )
 
+// Bytes of an answer for each of its values, at least.
+const (
+	valueBytes = 128 // of a completion: 32 values a token, and 131,072
+	idBytes    = 16  // of a list of ids
+)
+
 // generation is the body of a request for completions.
 type generation interface {
 	// tokens is how many tokens the answer may have, those of the prompt included, and whether each has a sampling mask.
 	tokens() (n int, masked bool)
 }
 
-// maxBytes bounds the answer to a request.
-func maxBytes(body any) int64 {
-	g, ok := body.(generation)
+// bounded reads an answer, no further than its request can need, so that decoding it takes little more than maxBytes.
+// The decoder holds one string at a time, in a buffer of up to four times its length: a quarter of maxBytes may come
+// without a quote that ends one. A value of two bytes can take 160 while its list grows: they are counted by commas.
+type bounded struct {
+	io.Reader
+	maxBytes, maxValues int64
+	bytes, values       int64
+	unquoted            int64 // bytes since the last quote
+	escaped             bool  // the last byte was a backslash, so that a quote ends nothing
+	err                 error // why it ended early
+}
+
+// errTooLong is the error of an answer that is larger than its request can need.
+var errTooLong = errors.New("ask for fewer or shorter completions")
+
+// newBounded returns the reader of the answer to a request.
+func newBounded(answer io.Reader, request any) *bounded {
+	g, ok := request.(generation)
 	if !ok {
-		return maxOther
+		return &bounded{Reader: answer, maxBytes: maxOther, maxValues: maxOther / idBytes}
 	}
 	n, masked := g.tokens()
-	each := int64(maxToken)
+	token, value := int64(maxToken), int64(valueBytes)
 	if masked {
-		each = maxMasked
+		token, value = maxMasked, idBytes
 	}
-	return min(maxOther+min(int64(n), maxAnswer/each)*each, maxAnswer)
+	most := min(maxOther+min(int64(n), maxAnswer/token)*token, maxAnswer)
+	return &bounded{Reader: answer, maxBytes: most, maxValues: most / value}
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if p = p[:n]; n > 0 {
+		b.bytes += int64(n)
+		b.values += int64(bytes.Count(p, []byte(",")))
+		i := bytes.LastIndexByte(p, '"')
+		for i > 0 && p[i-1] == '\\' || i == 0 && b.escaped {
+			i = bytes.LastIndexByte(p[:i], '"')
+		}
+		if b.escaped = p[n-1] == '\\'; i >= 0 {
+			b.unquoted = 0
+		}
+		b.unquoted += int64(n - 1 - i)
+	}
+	if b.bytes > b.maxBytes || b.values > b.maxValues || b.unquoted > b.maxBytes/4 {
+		n, err = 0, fmt.Errorf("the answer has more than %d bytes, %d of them in one string, or %d values: %w",
+			b.maxBytes, b.maxBytes/4, b.maxValues, errTooLong)
+	}
+	if err != nil && err != io.EOF {
+		b.err = err
+	}
+	return n, err
 }
 
 // server is what all dialects share: calls with JSON over HTTP.
@@ -102,19 +149,20 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 	if answer.StatusCode/100 != 2 {
 		return s.refused(path, answer)
 	}
-	most := maxBytes(body)
-	text, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
+	in := newBounded(answer.Body, body)
+	if result == nil {
+		_, err = io.Copy(io.Discard, in)
+	} else { // value by value, so that the text itself is never in memory
+		err = jsonv2.UnmarshalRead(in, result, json.DefaultOptionsV1())
+	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil: // it ended in the middle
-		return fmt.Errorf("%s%s: %w: reading the answer: %w", s, path, errLost, err)
-	case int64(len(text)) > most:
-		return fmt.Errorf("%s%s: the answer has more than %d bytes: ask for fewer or shorter completions", s, path, most)
-	case result == nil:
-		return nil
-	}
-	if err := json.Unmarshal(text, result); err != nil {
+	case errors.Is(in.err, errTooLong):
+		return fmt.Errorf("%s%s: %w", s, path, in.err)
+	case in.err != nil: // it ended in the middle
+		return fmt.Errorf("%s%s: %w: reading the answer: %w", s, path, errLost, in.err)
+	case err != nil:
 		return fmt.Errorf("%s%s: the answer is not what %s gives: %w: is another server there?", s, path,
 			s.options.Dialect, err)
 	}

@@ -1,9 +1,10 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/json/jsontext"
+	jsonv2 "encoding/json/v2"
 	"errors"
 	"fmt"
 	"strconv"
@@ -39,12 +40,12 @@ type sglangSampling struct {
 // sglangAnswers is one object for n = 1, and a list of n for more.
 type sglangAnswers []sglangAnswer
 
-func (a *sglangAnswers) UnmarshalJSON(text []byte) error {
-	if bytes.HasPrefix(text, []byte("[")) {
-		return json.Unmarshal(text, (*[]sglangAnswer)(a))
+func (a *sglangAnswers) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if in.PeekKind() == '[' {
+		return jsonv2.UnmarshalDecode(in, (*[]sglangAnswer)(a))
 	}
 	*a = make(sglangAnswers, 1)
-	return json.Unmarshal(text, &(*a)[0])
+	return jsonv2.UnmarshalDecode(in, &(*a)[0])
 }
 
 type sglangAnswer struct {

@@ -1,8 +1,11 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -17,7 +20,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reprise-rl/reprise/internal/disk/disktest"
 	"github.com/reprise-rl/reprise/replay"
@@ -92,6 +98,35 @@ func TestADictionaryDoesNotHoldUpItsOwnBatches(t *testing.T) {
 	answer, err := v.putter(v.client, "a", rec.Schema()).put(rec, wire.InsertRequest{TimeoutMS: ms(1000)})
 	if err != nil || len(answer.IDs) != int(rec.NumRows()) {
 		t.Errorf("an answer of %d ids, %v", len(answer.IDs), err)
+	}
+}
+
+// A negative row count would reserve a negative amount of memory.
+func TestAttackNegativeRowCounts(t *testing.T) {
+	z := fuzzService(t)
+	z.timeout = 10 * time.Second
+	bad := goodInsertion(t, "")
+	var m flight.FlightData
+	if err := proto.Unmarshal(bad[1], &m); err != nil {
+		t.Fatal(err)
+	}
+	// A stock client's batch of 3 rows: the first number of 8 bytes that is 3 is the batch's length.
+	at := bytes.Index(m.DataHeader, binary.LittleEndian.AppendUint64(nil, 3))
+	for i := range 400 {
+		count := []int64{-1, math.MinInt64}[i%2]
+		binary.LittleEndian.PutUint64(m.DataHeader[at:], uint64(count))
+		bad[1] = encode(t, &m)
+		answers, err := z.send("DoPut", bad...)
+		if want := fmt.Sprintf("it has length %d", count); status.Code(err) != codes.InvalidArgument ||
+			!strings.Contains(err.Error(), want) || len(answers) > 0 {
+			t.Fatalf("call %d: %d answers, error %v, want %q", i, len(answers), err, want)
+		}
+	}
+	if o := z.service.Observe(); o.Panics > 0 || o.Tables[0].Stats.Inserted > 0 {
+		t.Errorf("%d panics, %d rollouts inserted", o.Panics, o.Tables[0].Stats.Inserted)
+	}
+	if answers, err := z.send("DoPut", goodInsertion(t, "")...); err != nil || len(answers) != 1 {
+		t.Errorf("an insertion after it: %d answers, error %v", len(answers), err)
 	}
 }
 

@@ -108,13 +108,21 @@ func (z *fuzzed) reset(t testing.TB) *fuzzed {
 // defect.
 func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 	z.t.Helper()
+	answers, err := z.send(method, messages...)
+	if err != nil {
+		z.checkError(method, err)
+	}
+	return answers
+}
+
+// send sends messages and returns the answers, and the error that ended the call.
+func (z *fuzzed) send(method string, messages ...[]byte) (answers [][]byte, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), z.timeout)
 	defer cancel()
 	stream, err := z.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
 		"/arrow.flight.protocol.FlightService/"+method, grpc.ForceCodec(rawCodec{}))
 	if err != nil {
-		z.checkError(method, err)
-		return nil
+		return nil, err
 	}
 	for _, m := range messages {
 		if stream.SendMsg(&m) != nil {
@@ -122,25 +130,22 @@ func (z *fuzzed) call(method string, messages ...[]byte) [][]byte {
 		}
 	}
 	if err := stream.CloseSend(); err != nil {
-		z.checkError(method, err)
-		return nil
+		return nil, err
 	}
-	var answers [][]byte
 	for {
 		var answer []byte
 		err := stream.RecvMsg(&answer)
 		if errors.Is(err, io.EOF) {
-			return answers
+			return answers, nil
 		}
 		if err != nil {
-			z.checkError(method, err)
-			return answers
+			return answers, err
 		}
 		answers = append(answers, answer)
 	}
 }
 
-// mild holds that an error is one of those that a caller can understand. Messages that are not protocol buffers are
+// checkError holds that an error is one of those that a caller can understand. Messages that are not protocol buffers are
 // grpc's to refuse.
 func (z *fuzzed) checkError(method string, err error) {
 	s := status.Convert(err)
@@ -150,7 +155,7 @@ func (z *fuzzed) checkError(method string, err error) {
 	}
 }
 
-// healthy checks that the counts add up, and that the table can be exported and sampled still.
+// checkHealth checks that the counts add up, and that the table can be exported and sampled still.
 func (z *fuzzed) checkHealth() {
 	z.t.Helper()
 	for _, v := range z.service.Observe().Tables {

@@ -49,11 +49,11 @@ func framesOf(b []byte) (list []frame) {
 
 // sample returns a small journal of several segments that was closed, and what its table was. ever is every rollout
 // that was in it. With slack it may be trimmed so often that segments are written over others.
-func sample(t testing.TB, kind replay.Options, groups int, slack int64) (o Options, want string,
+func sample(t testing.TB, sync Sync, kind replay.Options, groups int, slack int64) (o Options, want string,
 	ever map[rollout.ID]replay.Stored) {
 	t.Helper()
 	o = in(t)
-	o.Sync, o.segment, o.slack, o.page = Always, 1500, slack, 16
+	o.Sync, o.segment, o.slack, o.page = sync, 1500, slack, 16
 	u := newUser(t, kind, 5)
 	j := create(t, o, u.table)
 	ever = make(map[rollout.ID]replay.Stored)
@@ -95,16 +95,19 @@ func unneeded(t testing.TB, o Options) (old, trimmed int) {
 // over others too.
 func TestNoDamageGoesUnnoticed(t *testing.T) {
 	tests.OneGoroutine(t)
-	t.Run("as created", func(t *testing.T) { noDamageGoesUnnoticed(t, 3, 0, tests.Rounds(1, 3, 17)) })
-	t.Run("written over others", func(t *testing.T) { noDamageGoesUnnoticed(t, 40, 1500, tests.Rounds(13, 61, 131)) })
+	t.Run("as created", func(t *testing.T) { noDamageGoesUnnoticed(t, Always, 3, 0, tests.Rounds(1, 3, 17)) })
+	t.Run("sync interval", func(t *testing.T) { noDamageGoesUnnoticed(t, Interval, 3, 0, tests.Rounds(1, 3, 17)) })
+	t.Run("written over others", func(t *testing.T) {
+		noDamageGoesUnnoticed(t, Always, 40, 1500, tests.Rounds(13, 61, 131))
+	})
 }
 
-func noDamageGoesUnnoticed(t *testing.T, groups int, slack int64, step int) {
+func noDamageGoesUnnoticed(t *testing.T, sync Sync, groups int, slack int64, step int) {
 	kind := replay.Options{Capacity: 12}
-	o, want, ever := sample(t, kind, groups, slack)
+	o, want, ever := sample(t, sync, kind, groups, slack)
 	old, trimmed := unneeded(t, o)
 	for ; slack > 0 && old == 0 && groups < 60; groups++ {
-		o, want, ever = sample(t, kind, groups, slack)
+		o, want, ever = sample(t, sync, kind, groups, slack)
 		old, trimmed = unneeded(t, o)
 	}
 	whole := must2(verify(o.withDefaults()))(t)
@@ -147,6 +150,74 @@ func noDamageGoesUnnoticed(t *testing.T, groups int, slack int64, step int) {
 	if recovered > (old+trimmed)/step+2*frameHeader {
 		t.Errorf("%d of %d changes are no damage", recovered, total)
 	}
+}
+
+// With sync interval, a flipped bit in what was synced costs its message alone, whether or not commits follow that
+// nothing syncs. In what came after the sync it may cost all that follows, as if that had never reached the disk.
+func TestAFlippedBitInWhatWasSyncedCostsItsMessageAlone(t *testing.T) {
+	tests.OneGoroutine(t)
+	for _, after := range []int{0, 4} {
+		t.Run(fmt.Sprintf("%d commits after the sync", after), func(t *testing.T) {
+			damageBesideAnUnsyncedTail(t, after, tests.Rounds(1, 3, 17))
+		})
+	}
+}
+
+func damageBesideAnUnsyncedTail(t *testing.T, after, step int) {
+	kind := replay.Options{Capacity: 1000}
+	o := in(t)
+	o.Sync, o.segment, o.page = Interval, 1500, 16
+	u := newUser(t, kind, 5)
+	j := create(t, o, u.table)
+	for range 3 {
+		u.insert()
+		must(t, j.Commit(ctx))
+	}
+	synced := make(map[string]int) // path -> bytes
+	for _, path := range segmentsIn(t, o) {
+		synced[path] = len(simulated(o).Content(path))
+	}
+	must(t, j.Flush(ctx))
+	moments := []string{describe(t, u.table)}
+	for range after {
+		u.insert()
+		must(t, j.Commit(ctx))
+		moments = append(moments, describe(t, u.table))
+	}
+	ever := make(map[rollout.ID]replay.Stored)
+	for _, h := range u.table.Inspect().Held() {
+		ever[h.ID] = storedOf(h)
+	}
+	o = killed(o)
+	must(t, j.Close())
+	whole := must2(verify(o.withDefaults()))(t)
+	refused, cut, total := 0, 0, 0
+	for _, path := range segmentsIn(t, o) {
+		for at := 0; at < len(simulated(o).Content(path)); at += step {
+			o := killed(o)
+			simulated(o).Content(path)[at] ^= 1 << (at % 8)
+			total++
+			report := must2(verify(o.withDefaults()))(t)
+			saved := killed(o)
+			j, table, _, err := Open(o, builder(kind, nil))
+			switch {
+			case err == nil && at < synced[path]:
+				t.Fatalf("byte %d of %s, which was synced, went unnoticed: %s", at, path, report)
+			case err == nil:
+				must(t, j.Close())
+				if cut++; !slices.Contains(moments, describe(t, table)) {
+					t.Fatalf("byte %d of %s: the table is none that was since the sync: %s", at, path, report)
+				}
+			case !errors.Is(err, ErrDamaged) || whole.Messages-report.Messages > 1:
+				t.Fatalf("byte %d of %s costs %d messages: %v", at, path, whole.Messages-report.Messages, err)
+			default:
+				if refused++; total%4 == 0 && report.Definition != nil {
+					salvaged(t, saved, kind, ever)
+				}
+			}
+		}
+	}
+	t.Logf("of %d flipped bits %d cost a message, %d what followed the sync or nothing", total, refused, cut)
 }
 
 // salvaged salvages a journal, checks what comes back, and that it is a journal as any other from then on.
@@ -195,7 +266,7 @@ func breakLast(t *testing.T, o Options) frame {
 // not take it for an interrupted write.
 func TestDamageToTheLastMessageCostsNoOther(t *testing.T) {
 	kind := replay.Options{Capacity: 1000}
-	o, _, ever := sample(t, kind, 4, 0)
+	o, _, ever := sample(t, Always, kind, 4, 0)
 	whole := must2(verify(o.withDefaults()))(t)
 	last := breakLast(t, o)
 	if p := must2(decodePiece(Message{Position: last.position, Data: last.message}, true)); p(t).piece == 0 {
@@ -214,7 +285,7 @@ func TestDamageToTheLastMessageCostsNoOther(t *testing.T) {
 // A restore that was interrupted never happened, even if what it wrote last is damaged.
 func TestDamageToAnInterruptedRestoreKeepsTheTable(t *testing.T) {
 	kind := replay.Options{Capacity: 1000}
-	o, _, ever := sample(t, kind, 4, 0)
+	o, _, ever := sample(t, Always, kind, 4, 0)
 	l := must2(segments.Open(o.Path, o.withDefaults().segments(), false))(t)
 	f := newFold(true)
 	must(t, l.Read(f.add))
@@ -309,7 +380,7 @@ func TestDamageIsNamed(t *testing.T) {
 		}, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, want, ever := sample(t, kind, 8, 0)
+			o, want, ever := sample(t, Always, kind, 8, 0)
 			c.harm(files{simulated(o), segmentsIn(t, o)})
 			saved := killed(o)
 			j, table, _, err := Open(o, builder(kind, nil))
@@ -497,7 +568,7 @@ func TestAFileIsRefusedWithTheRemedy(t *testing.T) {
 // So are segments without ids of their own.
 func TestASegmentOfAnEarlierBuildIsRefusedWithTheRemedy(t *testing.T) {
 	kind := replay.Options{Capacity: 12}
-	o, _, _ := sample(t, kind, 3, 0)
+	o, _, _ := sample(t, Always, kind, 3, 0)
 	for _, path := range segmentsIn(t, o) {
 		name := filepath.Base(path)
 		must(t, o.Disk.Rename(path, filepath.Join(o.Path, name[:len("000001-0123456789abcdef")]+".seg")))
@@ -548,7 +619,7 @@ func TestAJournalOfAnotherFormatIsRefusedWithTheRemedy(t *testing.T) {
 // reported, or the table is as of one of its moments.
 func FuzzDamage(f *testing.F) {
 	kind := replay.Options{Capacity: 12}
-	o, _, ever := sample(f, kind, 8, 0)
+	o, _, ever := sample(f, Always, kind, 8, 0)
 	for _, at := range []uint32{8, 24, 30, 60, 1500, 4000} {
 		f.Add(append(binary.LittleEndian.AppendUint32(nil, at), 1))
 	}

@@ -95,7 +95,7 @@ func (h *header) readBatch(f *flat, table int, body []byte, maxBytes int64) {
 		h.rows = f.i64(pos)
 	}
 	if h.rows < 0 {
-		f.fail("it has %d rows", h.rows)
+		f.fail("it has length %d: want 0 or more rows", h.rows)
 	}
 	first, n := f.vector(table, 1, 16)
 	h.nodes = make([]node, n)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
@@ -89,6 +91,36 @@ func TestOverlappingBuffersAreRefused(t *testing.T) {
 		if err := reading(good[0], message(header, m.body.Bytes())); err == nil ||
 			!strings.Contains(err.Error(), "its buffers overlap") {
 			t.Errorf("buffer of %d bytes from %d on: %v", e.length, e.offset, err)
+		}
+	}
+}
+
+// A negative count would turn into a negative amount of memory, for which a service panics.
+func TestNegativeCountsAreRefused(t *testing.T) {
+	good := messages(t, rows(t))
+	m := incoming{maxBytes: 1 << 20}
+	(&script{good[1:]}).RecvMsg(&m)
+	f := &flat{b: m.header}
+	batch := f.child(f.follow(0), 2)
+	arrays, _ := f.vector(batch, 1, 16)
+	buffers, _ := f.vector(batch, 2, 16)
+	for _, c := range []struct {
+		want string // with the count in place of %d
+		at   int
+	}{
+		{"it has length %d: want 0 or more rows", f.field(batch, 0)},
+		{"array 0 has %d entries", arrays},
+		{"%d of them null", arrays + 8},
+		{"buffer 0 is 0 bytes from %d on", buffers},
+		{"buffer 0 is %d bytes", buffers + 8},
+	} {
+		for _, count := range []int64{-1, math.MinInt64} {
+			header := bytes.Clone(m.header)
+			binary.LittleEndian.PutUint64(header[c.at:], uint64(count))
+			err, want := reading(good[0], message(header, m.body.Bytes())), fmt.Sprintf(c.want, count)
+			if !errors.Is(err, rollout.ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %s", err, want)
+			}
 		}
 	}
 }

@@ -38,11 +38,11 @@ type stageJSON struct {
 	Split            *bool  `json:"split"` // absent: true
 }
 
-// maxGrowth bounds how many times as long the replacements of a normalizer or decoder may make a text. Those of
-// published models write a space as a character of three bytes.
+// maxGrowth bounds how many times as long a normalizer or the replacements of a decoder may make a text. Those of
+// published models write a space as a character of three bytes, and put one in front: 12 times for one byte.
 const maxGrowth = 1000
 
-// growth is how many times as long the replacements of a stage may make a text.
+// growth is how many times as long a stage may make a text of one byte or more.
 func (j *stageJSON) growth() float64 {
 	if j == nil {
 		return 1
@@ -53,8 +53,17 @@ func (j *stageJSON) growth() float64 {
 			times *= steps[i].growth()
 		}
 	}
-	if j.Type == "Replace" && j.Pattern.String != "" {
-		times *= max(1, float64(len(j.Content))/float64(len(j.Pattern.String)))
+	switch j.Type {
+	case "Replace":
+		if j.Pattern.String != "" {
+			times *= max(1, float64(len(j.Content))/float64(len(j.Pattern.String)))
+		}
+	case "Prepend":
+		times *= float64(1 + len(j.Prepend))
+	case "NFC", "NFD", "Lowercase": // Unicode UAX 15; a byte that is no UTF-8 becomes U+FFFD in lower case
+		times *= 3
+	case "NFKC", "NFKD": // U+FDFA
+		times *= 11
 	}
 	return times
 }

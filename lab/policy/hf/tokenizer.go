@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -52,7 +53,7 @@ const (
 func ReadTokenizer(dir string) (*Tokenizer, error) {
 	files := make(map[string][]byte)
 	for _, name := range TokenizerFiles() {
-		b, err := os.ReadFile(filepath.Join(dir, name))
+		b, err := readBounded(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) && name != tokenizerFile {
 			continue
 		}
@@ -66,6 +67,24 @@ func ReadTokenizer(dir string) (*Tokenizer, error) {
 		return nil, fmt.Errorf("tokenizer in %s: %w", dir, err)
 	}
 	return t, nil
+}
+
+// maxTokenizer bounds a file of a tokenizer, in bytes. Those of the largest published vocabularies, 262,144 tokens, have
+// 33 MB.
+const maxTokenizer = 128 << 20
+
+// readBounded reads a file of a tokenizer.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxTokenizer+1))
+	if len(b) > maxTokenizer {
+		return nil, fmt.Errorf("%s has more than %d bytes: is it a tokenizer's file?", path, maxTokenizer)
+	}
+	return b, err
 }
 
 // TokenizerFiles lists what [ReadTokenizer] reads, as far as it is there.
@@ -257,8 +276,8 @@ func (j *tokenizerJSON) build() (*Tokenizer, error) {
 	var errs [7]error
 	for i, s := range []*stageJSON{j.Normalizer, j.Decoder} {
 		if times := s.growth(); times > maxGrowth {
-			errs[5+i] = fmt.Errorf("the replacements of the %s make a text up to %.3g times as long: want %d times at most",
-				[]string{"normalizer", "decoder"}[i], times, maxGrowth)
+			errs[5+i] = fmt.Errorf("the %s makes a text up to %.3g times as long: want %d times at most: shorten what "+
+				"its stages put in", []string{"normalizer", "decoder"}[i], times, maxGrowth)
 		}
 	}
 	t.normalize, errs[0] = j.Normalizer.normalizer()
@@ -274,6 +293,16 @@ func (j *tokenizerJSON) build() (*Tokenizer, error) {
 			return nil, fmt.Errorf("model.vocab gives id %d to %q and to %q", id, min(token, other), max(token, other))
 		}
 		t.tokens[id] = token
+	}
+	normalized := 0
+	for _, a := range j.AddedTokens {
+		if a.Normalized {
+			normalized += len(a.Content)
+		}
+	}
+	if bytes := float64(normalized) * j.Normalizer.growth(); bytes > maxTokenizer {
+		return nil, fmt.Errorf("added_tokens: normalized, they have up to %.3g bytes: want %d at most: leave some out "+
+			"or set their normalized to false", bytes, maxTokenizer)
 	}
 	for _, a := range j.AddedTokens {
 		t.tokens[a.ID] = a.Content

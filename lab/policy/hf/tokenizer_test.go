@@ -3,6 +3,7 @@ package hf
 import (
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -238,10 +240,10 @@ func TestUnsupportedTokenizersAreRefusedByName(t *testing.T) {
 	const model = `"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}`
 	for _, c := range []struct{ content, want string }{
 		{`{"normalizer":{"type":"Sequence","normalizers":[` + bomb + `,` + bomb + `]},` + model + `}`,
-			"normalizer make a text up to 1.6e+03 times"},
+			"normalizer makes a text up to 1.6e+03 times"},
 		{`{"decoder":{"type":"Sequence","decoders":[` + bomb +
 			`,{"type":"Sequence","decoders":[` + bomb + `]}]},` + model + `}`,
-			"decoder make a text up to 1.6e+03 times"},
+			"decoder makes a text up to 1.6e+03 times"},
 		{``, "parse tokenizer.json"},
 		{`{}`, "model.vocab is empty"},
 		{`{"model":{"type":"Unigram","vocab":{"a":0}}}`, "model.type: Unigram"},
@@ -285,6 +287,73 @@ func TestUnsupportedTokenizersAreRefusedByName(t *testing.T) {
 	}
 	if got := tok.Decode([]int32{2, 0, 77, -1}); got != "ab a" {
 		t.Errorf("without decoder, tokens stand apart: %q", got)
+	}
+}
+
+func TestANormalizerThatMakesALotOfALittleIsRefused(t *testing.T) {
+	long := strings.Repeat("a", 1<<20)
+	prepend := `{"type":"Prepend","prepend":"` + long + `"}`
+	replace := `{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("b", 5) + `"}`
+	again := `{"type":"Replace","pattern":{"String":"b"},"content":"` + strings.Repeat("c", 10) + `"}`
+	mark := `{"type":"Prepend","prepend":"▁"}`
+	const model, nfkc, lower = `"model":{"type":"BPE","vocab":{"a":0}}`, `{"type":"NFKC"}`, `{"type":"Lowercase"}`
+	for _, c := range []struct {
+		stages []string
+		want   string // none: it is read
+	}{
+		{[]string{prepend, nfkc, replace, again}, "normalizer makes a text up to 5.77e+08 times"}, // (1<<20+1)*11*5*10
+		{[]string{prepend}, "normalizer makes a text up to 1.05e+06 times as long: want 1000 times at most: shorten"},
+		{[]string{nfkc, nfkc, nfkc}, "normalizer makes a text up to 1.33e+03 times"},
+		{[]string{mark, nfkc, lower, `{"type":"Replace","pattern":{"String":" "},"content":"▁"}`}, ""},
+	} {
+		text := `{"normalizer":{"type":"Sequence","normalizers":[` + strings.Join(c.stages, ",") + `]},` + model + `}`
+		_, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(text)})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want %q", err, c.want)
+		}
+	}
+	text := `{"added_tokens":[{"id":1,"content":"` + long + `","normalized":true}],"normalizer":{"type":"Sequence",` +
+		`"normalizers":[` + replace + `,{"type":"Replace","pattern":{"String":"b"},"content":"` +
+		strings.Repeat("c", 100) + `"}]},` + model + `}`
+	_, err := parseTokenizer(map[string][]byte{tokenizerFile: []byte(text)})
+	if want := "added_tokens: normalized, they have up to 5.24e+08 bytes"; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// What each stage makes of any character stays within what growth says of it.
+func TestGrowthIsWhatAStageMakesAtMost(t *testing.T) {
+	for _, kind := range []string{"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"} {
+		j := &stageJSON{Type: kind, Prepend: "▁"}
+		normalize, err := j.normalizer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		most := 0.0
+		for r := rune(0); r <= unicode.MaxRune; r++ {
+			if utf8.ValidRune(r) {
+				most = max(most, float64(len(normalize(string(r))))/float64(utf8.RuneLen(r)))
+			}
+		}
+		most = max(most, float64(len(normalize("\xff"))))
+		if most > j.growth() {
+			t.Errorf("%s makes a character %g times as long, said are %g", kind, most, j.growth())
+		}
+	}
+}
+
+func TestATokenizersFileIsReadNoFurtherThanItsBound(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, tokenizerFile))
+	if err == nil {
+		err = errors.Join(f.Truncate(1<<40), f.Close()) // a hole, which takes no space
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadTokenizer(dir); err == nil || !strings.Contains(err.Error(), "tokenizer.json has more than") {
+		t.Errorf("error %v", err)
 	}
 }
 
