@@ -70,7 +70,7 @@ var kinds = []struct {
 	{"no file", func(path string, _ *rand.Rand) error { return os.Remove(path) }},
 }
 
-// damaging damages files of nodes that are down, one node after another, and looks for what was acknowledged.
+// damaging damages files of one node after another, and looks for what was acknowledged.
 type damaging struct {
 	*trio
 	random   *rand.Rand
@@ -91,16 +91,20 @@ func (d *damaging) insertNext(groups int) {
 	}
 }
 
-// A node comes back with a damaged copy of a table's log. The scrub or JetStream finds it, no table is read from it,
-// the node makes a new copy or is replaced, and nothing that was acknowledged is lost.
+// A node comes back with a damaged copy of a table's log, every second time after the copy was damaged while the node
+// was up, and the node led the log. The scrub or JetStream finds it, no table is read from it, the node makes a new copy
+// or is replaced, and nothing that was acknowledged is lost.
 func TestADamagedCopyLosesNothing(t *testing.T) {
 	tests.Long(t)
 	d := startDamaging(t, 4)
 	named := 0
 	for k := range *damages {
 		kind, at := kinds[k%len(kinds)], d.random.IntN(3)
-		what := fmt.Sprintf("%s on node %d", kind.name, at)
-		d.loseNode(at, func(log string) {
+		what, lose := fmt.Sprintf("%s on node %d", kind.name, at), d.loseNode
+		if k%2 == 1 {
+			what, lose = what+" that is up", d.damageNode
+		}
+		lose(at, func(log string) {
 			for _, path := range d.files(at, log, ".blk") {
 				if err := kind.damage(path, d.random); err != nil {
 					t.Fatal(err)
@@ -323,6 +327,43 @@ func (d *damaging) loseNode(at int, damage func(log string)) {
 			d.t.Error("that does not say what to do")
 		}
 	}
+}
+
+// damageNode damages a node that is up, has it lead the log and the table opened anew, and starts the node again.
+func (d *damaging) damageNode(at int, damage func(log string)) {
+	d.t.Helper()
+	d.insertNext(30)
+	log := d.placed("lab").Log
+	damage(log)
+	d.insertNext(5)
+	d.lead(at, log)
+	d.insertNext(5)
+	d.pass("lab")
+	d.insertNext(5)
+	for _, copied := range d.scrub() {
+		if len(copied.Damage) > 0 && copied.Node != d.options[at].Node {
+			d.t.Errorf("node %s: %v, and node %d is damaged", copied.Node, copied.Damage, at)
+		}
+	}
+	d.kill(at)
+	d.start(at)
+}
+
+// lead has a node lead a stream.
+func (c *trio) lead(at int, stream string) {
+	c.t.Helper()
+	js, node := c.any().directory.js, c.options[at].Node
+	tests.Until(c.t, node+" to lead "+stream, func() bool {
+		ctx, cancel := context.WithTimeout(c.t.Context(), askTime)
+		defer cancel()
+		s, err := js.Stream(ctx, stream)
+		if err != nil || leaderOf(s.CachedInfo().Cluster) == node {
+			return err == nil
+		}
+		_, _ = js.Conn().RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream),
+			fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, node))
+		return false
+	})
 }
 
 // lookForAll looks for everything that was acknowledged, with another node than the damaged one down for a while.
