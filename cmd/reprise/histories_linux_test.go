@@ -83,6 +83,7 @@ type answered struct {
 type state interface {
 	step(asked, answered) []state // after a call; none if the table cannot answer so
 	equal(state) bool
+	parts([]porcupine.Operation) [][]porcupine.Operation // calls that can be checked apart
 }
 
 // item is a rollout of the model.
@@ -118,6 +119,10 @@ func (c content) equal(other state) bool {
 		slices.EqualFunc(c.saved, d.saved, func(a, b checkpoint) bool {
 			return a.name == b.name && slices.Equal(a.items, b.items)
 		})
+}
+
+func (content) parts(all []porcupine.Operation) [][]porcupine.Operation {
+	return [][]porcupine.Operation{all}
 }
 
 // offLease returns rollouts with none on lease.
@@ -463,7 +468,8 @@ func (h *chronicle) attempts() []porcupine.Operation {
 // check looks for an order of the calls.
 func (h *chronicle) check() porcupine.CheckResult {
 	model := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{h.empty} },
+		Partition: h.empty.parts,
+		Init:      func() []any { return []any{h.empty} },
 		Step: func(before, input, output any) []any {
 			var after []any
 			for _, s := range before.(state).step(input.(asked), output.(answered)) {

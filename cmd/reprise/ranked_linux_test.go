@@ -14,6 +14,7 @@ import (
 )
 
 // ranked is what a table with priorities holds in the model: its version, and the priorities that rollouts were given.
+// Histories are checked for the version and for each rollout by itself, so that few calls are in any order.
 type ranked struct {
 	version    int
 	advancing  []int // larger versions that the table may have or not
@@ -83,6 +84,26 @@ func (r ranked) do(in asked, out answered) (after []state) {
 		}
 	}
 	return append(after, r)
+}
+
+// parts returns the calls that concern the version, and for each rollout those that concern its priority.
+func (ranked) parts(all []porcupine.Operation) (list [][]porcupine.Operation) {
+	var versions, insertions []porcupine.Operation
+	of := make(map[rollout.ID][]porcupine.Operation)
+	for _, each := range all {
+		switch in := each.Input.(asked); in.kind {
+		case insertion:
+			insertions = append(insertions, each)
+		case advance, versionOf:
+			versions = append(versions, each)
+		default:
+			of[in.id] = append(of[in.id], each)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		list = append(list, slices.Concat(of[id], insertions))
+	}
+	return append(list, versions)
 }
 
 // ofRanked returns a random call of a client of a table with priorities. The first client is the trainer: it alone
