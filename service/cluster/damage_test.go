@@ -117,6 +117,9 @@ func TestADamagedCopyLosesNothing(t *testing.T) {
 		d.awaitWhole()
 		found, damaged := d.scrub(), d.placed("lab").Damaged
 		for _, copied := range found {
+			if copied.Node == damaged && copied.Unread != "" {
+				continue // the scrub before has named it; it is not up to date now
+			}
 			if wrong := len(copied.Damage) > 0; wrong != (copied.Node == damaged) || copied.Unread != "" {
 				t.Errorf("%s: node %s: %+v, and %q is known as damaged", what, copied.Node, copied, damaged)
 			}
