@@ -271,9 +271,12 @@ func TestACopyWithOtherMessagesIsFound(t *testing.T) {
 // Copies are compared where both have what the other has. Most are right; of two that differ neither is known to be.
 func TestCopiesAreCompared(t *testing.T) {
 	long := 3 * digestSpan
-	read := func(node string, first, changed int) *scrubbed {
+	overtaken := func(node string, first, trimAt, next, changed int) *scrubbed { // a trim while trimAt is read ends before next
 		s := &scrubbed{node: node, log: &tableLog{name: "log", source: node}, digests: make(digests)}
 		for n := first; n <= long; n++ {
+			if n > trimAt && n < next {
+				continue
+			}
 			text := fmt.Sprint(n)
 			if n == changed {
 				text = "other"
@@ -282,6 +285,7 @@ func TestCopiesAreCompared(t *testing.T) {
 		}
 		return s
 	}
+	read := func(node string, first, changed int) *scrubbed { return overtaken(node, first, 0, 0, changed) }
 	for name, each := range map[string]struct {
 		copies         []*scrubbed
 		damaged, doubt string
@@ -295,7 +299,13 @@ func TestCopiesAreCompared(t *testing.T) {
 		"trimmed, and one differs":     {[]*scrubbed{read("a", 1, 0), read("b", 100, 0), read("c", 1500, 2500)}, "c", ""},
 		"differs where one is trimmed": {[]*scrubbed{read("a", 1, 5), read("b", 1500, 0), read("c", 1500, 0)}, "", ""},
 		"of one nothing is left":       {[]*scrubbed{read("a", 1, 0), read("b", long+1, 0), read("c", 1, 0)}, "", ""},
-		"only one":                     {[]*scrubbed{read("a", 1, 0)}, "", ""},
+		"trimmed while one is read": {
+			[]*scrubbed{read("a", 1, 0), read("b", 1, 0), overtaken("c", 1, 100, 500, 0)}, "", ""},
+		"trimmed far while one is read": {
+			[]*scrubbed{read("a", 1, 0), read("b", 1, 0), overtaken("c", 1, 100, 1500, 0)}, "", ""},
+		"trimmed while one is read, and it differs": {
+			[]*scrubbed{read("a", 1, 0), read("b", 1, 0), overtaken("c", 1, 100, 500, 2500)}, "c", ""},
+		"only one": {[]*scrubbed{read("a", 1, 0)}, "", ""},
 	} {
 		compare(each.copies)
 		damaged, doubt := "", ""
