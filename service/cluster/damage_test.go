@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/reprise-rl/reprise/internal/tests"
+	"github.com/reprise-rl/reprise/rollout"
 	"github.com/reprise-rl/reprise/service/journal"
 	"github.com/reprise-rl/reprise/wire"
 )
@@ -92,8 +94,8 @@ func (d *damaging) insertNext(groups int) {
 }
 
 // A node comes back with a damaged copy of a table's log, every second time after the copy was damaged while the node
-// was up, and the node led the log. The scrub or JetStream finds it, no table is read from it, the node makes a new copy
-// or is replaced, and nothing that was acknowledged is lost.
+// was up, and the node led the log. The scrub or JetStream finds it, no table is read from it, the node makes a new
+// copy or is replaced, and nothing that was acknowledged is lost.
 func TestADamagedCopyLosesNothing(t *testing.T) {
 	tests.Long(t)
 	d := startDamaging(t, 4)
@@ -271,9 +273,13 @@ func TestACopyWithOtherMessagesIsFound(t *testing.T) {
 // Copies are compared where both have what the other has. Most are right; of two that differ neither is known to be.
 func TestCopiesAreCompared(t *testing.T) {
 	long := 3 * digestSpan
-	read := func(node string, first, changed int) *scrubbed {
+	// A trim while message trimAt is read leaves message next as the first.
+	overtaken := func(node string, first, trimAt, next, changed int) *scrubbed {
 		s := &scrubbed{node: node, log: &tableLog{name: "log", source: node}, digests: make(digests)}
 		for n := first; n <= long; n++ {
+			if n > trimAt && n < next {
+				continue
+			}
 			text := fmt.Sprint(n)
 			if n == changed {
 				text = "other"
@@ -282,6 +288,7 @@ func TestCopiesAreCompared(t *testing.T) {
 		}
 		return s
 	}
+	read := func(node string, first, changed int) *scrubbed { return overtaken(node, first, 0, 0, changed) }
 	for name, each := range map[string]struct {
 		copies         []*scrubbed
 		damaged, doubt string
@@ -295,7 +302,13 @@ func TestCopiesAreCompared(t *testing.T) {
 		"trimmed, and one differs":     {[]*scrubbed{read("a", 1, 0), read("b", 100, 0), read("c", 1500, 2500)}, "c", ""},
 		"differs where one is trimmed": {[]*scrubbed{read("a", 1, 5), read("b", 1500, 0), read("c", 1500, 0)}, "", ""},
 		"of one nothing is left":       {[]*scrubbed{read("a", 1, 0), read("b", long+1, 0), read("c", 1, 0)}, "", ""},
-		"only one":                     {[]*scrubbed{read("a", 1, 0)}, "", ""},
+		"trimmed while one is read": {
+			[]*scrubbed{read("a", 1, 0), read("b", 1, 0), overtaken("c", 1, 100, 500, 0)}, "", ""},
+		"trimmed far while one is read": {
+			[]*scrubbed{read("a", 1, 0), read("b", 1, 0), overtaken("c", 1, 100, 1500, 0)}, "", ""},
+		"trimmed while one is read, and it differs": {
+			[]*scrubbed{read("a", 1, 0), read("b", 1, 0), overtaken("c", 1, 100, 500, 2500)}, "c", ""},
+		"only one": {[]*scrubbed{read("a", 1, 0)}, "", ""},
 	} {
 		compare(each.copies)
 		damaged, doubt := "", ""
@@ -311,6 +324,82 @@ func TestCopiesAreCompared(t *testing.T) {
 			t.Errorf("%s: damaged %q, in doubt %q; want %q, %q", name, damaged, doubt, each.damaged, each.doubt)
 		}
 	}
+}
+
+// A scrub beside insertions and trims finds nothing wrong, also where a trim overtakes the reader of one copy: the log
+// is larger than what a reader has under way.
+func TestAScrubBesideWritersAndTrimsFindsNothing(t *testing.T) {
+	tests.Long(t)
+	c := startTrio(t)
+	create(t, c.any(), "lab")
+	tokens, logprobs := make([]int32, 60_000), make([]float32, 60_000) // 0.5 MB
+	random := rand.New(rand.NewPCG(1, 7))
+	for i := range tokens {
+		tokens[i], logprobs[i] = random.Int32N(1<<17), -random.Float32()
+	}
+	at, s := c.owner("lab")
+	for range 80 {
+		r := rollout.New("large", []int32{1}, rollout.Completion{Tokens: tokens, Logprobs: logprobs})
+		_, err := s.Insert(t.Context(), rollout.Group{Rollouts: []*rollout.Rollout{r}})
+		if err := errors.Join(err, s.journal.Commit(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			// The second trims all that was there before.
+			if err := errors.Join(c.give(s, i), s.journal.Rewrite(s.Table)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 2 {
+		for _, copied := range c.scrub() {
+			if len(copied.Damage) > 0 {
+				t.Errorf("node %s: %+v", copied.Node, copied)
+			}
+		}
+	}
+	close(ended)
+	writer.Wait()
+	if damaged := c.placed("lab").Damaged; damaged != "" {
+		t.Errorf("%q is known as damaged", damaged)
+	}
+	c.awaitWhole()
+	owner := c.nodes[at].tables
+	own := owner.find("lab").taken.Load()
+	tests.Until(t, "a trim to overtake a reader", func() bool {
+		last := own.reached.Load()
+		read := []*scrubbed{owner.scrubCopy(t.Context(), own, last, "n0", 1<<30),
+			owner.scrubCopy(t.Context(), own, last, "n1", 1<<30)}
+		writer.Go(func() {
+			if err := s.journal.Rewrite(s.Table); err != nil {
+				t.Error(err)
+			}
+		})
+		read = append(read, owner.scrubCopy(t.Context(), own, last, "n2", 4<<20))
+		writer.Wait()
+		compare(read)
+		for _, r := range read {
+			if r.damaged || r.doubt != "" {
+				t.Fatalf("node %s: %v, %q", r.node, r.error, r.doubt)
+			}
+		}
+		for _, of := range read[2].digests {
+			if of.last > last { // what came in the place of the trimmed end
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // mendTime is how long a node may take to mend JetStream's files before it is replaced.

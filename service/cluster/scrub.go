@@ -120,9 +120,14 @@ type digest struct {
 	sum         xxh3.Uint128
 }
 
-// add adds the next message of a copy.
+// add adds the next message of a copy. A gap is what a trim took while the copy was read, as [tableLog.follows] has
+// checked: then nothing before it is in the log any more, and the digests begin anew behind it. Otherwise they would
+// differ from those of copies that were read before the trim.
 func (d digests) add(number uint64, writer string, content []byte) {
 	key := number - number%digestSpan
+	if before := number - 1; d[before-before%digestSpan].last != before {
+		clear(d)
+	}
 	of, begun := d[key]
 	if !begun {
 		of.first = number
