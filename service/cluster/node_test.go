@@ -159,16 +159,24 @@ func (c *trio) any() *Node {
 func (c *trio) owner(name string) (int, *served) {
 	c.t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		for i, n := range c.nodes {
-			if n == nil || !n.Valid() {
-				continue
-			}
-			if s := c.hosts[i].get(name); s != nil {
-				return i, s
-			}
+		if i, s := c.serving(name); s != nil {
+			return i, s
 		}
 	}
 	c.t.Fatalf("nobody serves %s", name)
+	return 0, nil
+}
+
+// serving returns the node that serves a table now, and the table: nil if none does.
+func (c *trio) serving(name string) (int, *served) {
+	for i, n := range c.nodes {
+		if n == nil || !n.Valid() {
+			continue
+		}
+		if s := c.hosts[i].get(name); s != nil {
+			return i, s
+		}
+	}
 	return 0, nil
 }
 
