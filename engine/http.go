@@ -28,10 +28,11 @@ const (
 	maxMasked = 256 << 10 // with the ids that it could have been drawn from
 )
 
-// Bytes of an answer for each of its values, at least.
+// Bounds of an answer's values.
 const (
-	valueBytes = 128 // of a completion: 32 values a token, and 131,072
-	idBytes    = 16  // of a list of ids
+	tokenValues = 32        // for each token, in the most verbose form
+	otherValues = 128 << 10 // beside tokens
+	idBytes     = 16        // bytes for each value of an answer with lists of ids, at least
 )
 
 // generation is the body of a request for completions.
@@ -40,8 +41,7 @@ type generation interface {
 	tokens() (n int, masked bool)
 }
 
-// bounded reads an answer, no further than its request can need, so that decoding it takes little more than maxBytes.
-// The decoder holds one string at a time, in a buffer of up to four times its length: a quarter of maxBytes may come
+// bounded reads an answer, no further than its request can need. The decoder holds one string at a time, in a buffer of up to four times its length: a quarter of maxBytes may come
 // without a quote that ends one. A value of two bytes can take 160 while its list grows: they are counted by commas.
 type bounded struct {
 	io.Reader
@@ -62,12 +62,16 @@ func newBounded(answer io.Reader, request any) *bounded {
 		return &bounded{Reader: answer, maxBytes: maxOther, maxValues: maxOther / idBytes}
 	}
 	n, masked := g.tokens()
-	token, value := int64(maxToken), int64(valueBytes)
+	token := int64(maxToken)
 	if masked {
-		token, value = maxMasked, idBytes
+		token = maxMasked
 	}
 	most := min(maxOther+min(int64(n), maxAnswer/token)*token, maxAnswer)
-	return &bounded{Reader: answer, maxBytes: most, maxValues: most / value}
+	values := otherValues + tokenValues*int64(n)
+	if masked {
+		values = most / idBytes
+	}
+	return &bounded{Reader: answer, maxBytes: most, maxValues: min(values, most)}
 }
 
 func (b *bounded) Read(p []byte) (int, error) {

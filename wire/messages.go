@@ -329,6 +329,7 @@ type ScrubAnswer struct {
 type ScrubbedCopy struct {
 	Node   string   `json:"node,omitempty"`   // of a cluster
 	Damage []string `json:"damage,omitempty"` // at most 1,000 places, and what is wrong there
+	Doubt  string   `json:"doubt,omitempty"`  // how it differs from another, where nobody knows which is right
 	Unread string   `json:"unread,omitempty"` // why it could not be read
 }
 

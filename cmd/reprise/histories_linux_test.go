@@ -368,6 +368,7 @@ func (h *chronicle) make(ctx context.Context, number int, s *client.Services, ta
 	switch {
 	case errors.Is(err, rollout.ErrStarved) && in.kind == leasing,
 		errors.Is(err, rollout.ErrNoLease) && (in.kind == acknowledge || in.kind == release),
+		errors.Is(err, rollout.ErrInvalid) && (in.kind == update || in.kind == priorityOf),
 		errors.Is(err, wire.ErrNotFound) && in.kind != creation: // which may meet a drop
 		out.refused = err
 	case err != nil:
@@ -584,6 +585,9 @@ func (c *nodes) chronicle(times int, kinds []fault) {
 		if err := s.Drop(t.Context(), name); err != nil {
 			t.Logf("dropping %s: %v", name, err)
 		}
+	}
+	if 4*undecided > times {
+		t.Errorf("%d of %d histories are undecided", undecided, times)
 	}
 	t.Logf("%d calls, %d without an answer; %d histories undecided after two minutes; carried out: %v", total, unclear,
 		undecided, answers)

@@ -162,20 +162,30 @@ func (c *tableScrub) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	damaged, unread, all := 0, 0, len(answer.Copies)
 	for _, copied := range answer.Copies {
-		if len(copied.Damage) > 0 {
-			damaged++
-		}
-		if copied.Unread != "" {
-			unread++
-		}
 		if !c.JSON {
 			fmt.Print(scrubbed(copied))
 		}
 	}
 	if c.JSON {
 		err = printJSON(answer)
+	}
+	return cmp.Or(remedy(answer.Copies), err)
+}
+
+// remedy is the error that says what to do about copies of a journal.
+func remedy(copies []wire.ScrubbedCopy) error {
+	damaged, doubted, unread, all := 0, 0, 0, len(copies)
+	for _, copied := range copies {
+		if len(copied.Damage) > 0 {
+			damaged++
+		}
+		if copied.Doubt != "" {
+			doubted++
+		}
+		if copied.Unread != "" {
+			unread++
+		}
 	}
 	switch {
 	case all == 0:
@@ -186,11 +196,14 @@ func (c *tableScrub) Run(ctx context.Context) error {
 	case damaged > 0:
 		return fmt.Errorf("%d of %d copies are damaged: replace their nodes (docs/scale.md, cluster.replaces)", damaged,
 			all)
+	case doubted > 0:
+		return fmt.Errorf("%d of %d copies differ, and which are right is not known: start the other nodes and scrub "+
+			"again, or save a checkpoint of the table and restore it", doubted, all)
 	case unread > 0:
 		return fmt.Errorf("%d of %d copies were not read: retry once their nodes are up, and replace one whose copy "+
 			"stays out of date (docs/scale.md, cluster.replaces)", unread, all)
 	}
-	return err
+	return nil
 }
 
 // scrubbed says what was found in a copy of a journal.
@@ -202,6 +215,8 @@ func scrubbed(c wire.ScrubbedCopy) (text string) {
 	switch {
 	case c.Unread != "":
 		return words.Wrap(name+": ", "not read: "+c.Unread)
+	case c.Doubt != "":
+		return words.Wrap(name+": ", "in doubt: "+c.Doubt)
 	case len(c.Damage) == 0:
 		return name + ": whole\n"
 	}

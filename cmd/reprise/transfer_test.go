@@ -477,3 +477,29 @@ func TestATablesJournalIsReadThroughOnRequest(t *testing.T) {
 	memory := startServe(t, "--http", "off", "--table", "name=math,capacity=64")
 	fails(t, call(t, "", "table", "scrub", memory.at.GRPC+"/math"), `"math" has no journal`, "--data")
 }
+
+// What to do depends on what a scrub found: good copies are kept.
+func TestAScrubSaysWhatToDo(t *testing.T) {
+	whole, damaged := wire.ScrubbedCopy{Node: "a"}, wire.ScrubbedCopy{Node: "b", Damage: []string{"flipped"}}
+	doubt, down := wire.ScrubbedCopy{Node: "c", Doubt: "it differs"}, wire.ScrubbedCopy{Node: "d", Unread: "it is down"}
+	for _, each := range []struct {
+		copies []wire.ScrubbedCopy
+		want   string
+	}{
+		{nil, "no node has a copy"},
+		{[]wire.ScrubbedCopy{damaged}, "restore it"},
+		{[]wire.ScrubbedCopy{whole, damaged, whole}, "1 of 3 copies are damaged: replace their nodes"},
+		{[]wire.ScrubbedCopy{doubt, doubt, down}, "2 of 3 copies differ, and which are right is not known: start the other"},
+		{[]wire.ScrubbedCopy{whole, whole, down}, "1 of 3 copies were not read"},
+	} {
+		if err := remedy(each.copies); err == nil || !strings.Contains(err.Error(), each.want) {
+			t.Errorf("%v: %v; want %q", each.copies, err, each.want)
+		}
+	}
+	if err := remedy([]wire.ScrubbedCopy{whole, whole, whole}); err != nil {
+		t.Errorf("whole copies: %v", err)
+	}
+	if text := scrubbed(doubt); text != "node c: in doubt: it differs\n" {
+		t.Errorf("in doubt: %q", text)
+	}
+}

@@ -56,12 +56,12 @@ func (t *tables) scrub(ctx context.Context, table string, bytesPerSecond int64) 
 			c.Damage = []string{r.error.Error()}
 			errs = append(errs, t.tellDamage(ctx, table, r.log, r.error))
 		case r.doubt != "":
-			c.Damage = []string{r.doubt}
+			c.Doubt = r.doubt
 			t.log.Error("copies of a table's log differ", "table", table, "node", node, "what", r.doubt)
 		case r.error != nil:
 			c.Unread = r.error.Error()
 			t.log.Warn("a copy of a table's log could not be read", "table", table, "node", node, "error", r.error)
-		default:
+		case len(whole) > 1 || t.directory.replicas == 1: // it was compared with another
 			errs = append(errs, t.changePlacement(ctx, table, o.log, func(p *placement) {
 				if p.Damaged == node {
 					p.Damaged = ""
@@ -144,8 +144,8 @@ func (d digests) add(number uint64, writer string, content []byte) {
 	d[key] = of
 }
 
-// compare compares copies, each of which is whole by itself. What most of them agree on is right, and the others are
-// damaged; without such a majority all are in doubt. Messages that were trimmed from one copy before it was read are not
+// compare compares copies, each of which is whole by itself. The majority is right, and the others are damaged; without
+// a majority all are in doubt. Messages that were trimmed from one copy before it was read are not
 // compared.
 func compare(read []*scrubbed) {
 	keys := make(map[uint64]bool)
