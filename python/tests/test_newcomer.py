@@ -7,6 +7,7 @@ import inspect
 import math
 import pathlib
 import re
+import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -36,11 +37,11 @@ def test_rollouts_too_stale_to_enter_are_reported_once_by_count(table: Create) -
 
 
 @pytest.fixture
-def gone(binary: pathlib.Path) -> str:
-    """The address of a service that was there."""
-    running = Server()
-    running.stop()
-    return running.address
+def gone() -> Iterator[str]:
+    """An address where nothing listens: a socket has its port, so that no other program takes it meanwhile."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield f"grpc://127.0.0.1:{kept.getsockname()[1]}"
 
 
 def test_a_timeout_bounds_calls_to_a_service_that_is_gone(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,8 +72,8 @@ def test_a_timeout_bounds_calls_to_a_service_that_is_gone(gone: str, monkeypatch
 
 
 def test_a_call_to_nothing_names_the_address_and_the_remedy(gone: str, tmp_path: pathlib.Path) -> None:
-    socket = f"grpc+unix://{tmp_path / 'none'}"
-    for address in (gone, socket):
+    unix = f"grpc+unix://{tmp_path / 'none'}"
+    for address in (gone, unix):
         remedy = re.escape(f"no service at {address} (connection refused): start reprise serve or reprise.serve()")
         with reprise.connect(address, timeout=2) as client:
             calls: list[Callable[[], object]] = [
