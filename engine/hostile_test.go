@@ -103,6 +103,32 @@ func TestAnAnswerWithoutEndIsLeftEarly(t *testing.T) {
 	}
 }
 
+// A group of long completions has more values than any other answer, and is taken.
+func TestALargeGroupIsTaken(t *testing.T) {
+	const n, tokens = 8, 60_000
+	list := func(value string) string { return "[" + strings.Repeat(value+",", tokens-1) + value + "]" }
+	choice := fmt.Sprintf(`"text":"","finish_reason":"length","token_ids":%s,"logprobs":{"tokens":%s,"token_logprobs":%s,`+
+		`"text_offset":%s,"top_logprobs":%s},"weight_versions":[{"start":0,"end":%d,"version":"0"}]`, list("5"), list(`"token_id:5"`), list("-1.25"), list("0"),
+		list(`{"token_id:5":-1.25}`), tokens)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"choices":[`)
+		for i := range n {
+			fmt.Fprintf(w, `%s{"index":%d,%s}`, strings.Repeat(",", min(i, 1)), i, choice)
+		}
+		fmt.Fprint(w, `]}`)
+	}))
+	defer web.Close()
+	e, err := engine.Open(engine.Options{Dialect: engine.VLLM, Address: web.URL, Vocabulary: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	completions, err := e.Generate(context.Background(), engine.Request{Prompt: []int32{1}, N: n,
+		Sampling: engine.Sampling{Temperature: 1, TopP: 1, MaxTokens: tokens}})
+	if err != nil || len(completions) != n || len(completions[n-1].Tokens) != tokens {
+		t.Errorf("%d completions, %v", len(completions), err)
+	}
+}
+
 // What an answer takes is bounded by what is read of it, 256 MiB for a request of 100,000 tokens, whatever is in it.
 func TestALongRequestsAnswerTakesNoMoreThanTwiceItsBound(t *testing.T) {
 	for name, c := range map[string]struct{ begin, repeated, end string }{

@@ -41,8 +41,9 @@ type generation interface {
 	tokens() (n int, masked bool)
 }
 
-// bounded reads an answer, no further than its request can need. The decoder holds one string at a time, in a buffer of up to four times its length: a quarter of maxBytes may come
-// without a quote that ends one. A value of two bytes can take 160 while its list grows: they are counted by commas.
+// bounded reads an answer, no further than its request can need. The decoder holds one string at a time, in a buffer of
+// up to four times its length: a quarter of maxBytes may come without a quote that ends one. A value of two bytes can
+// take 160 while its list grows: they are counted by commas.
 type bounded struct {
 	io.Reader
 	maxBytes, maxValues int64

@@ -14,40 +14,26 @@ import (
 	"github.com/reprise-rl/reprise/wire"
 )
 
-// ranked is what a table with priorities holds in the model: its version, and the priorities that rollouts were given.
-// Histories are checked for the version and for each rollout by itself, which keeps the search small.
+// ranked is what a table with priorities holds in the model: its version, and the priority of one rollout. Histories
+// are checked for the version and for each rollout by itself, which keeps the search small.
 type ranked struct {
-	version    int
-	advancing  []int // larger versions that the table may have or not
-	priorities map[rollout.ID]int
-	latest     []change // updates since an insertion was answered, which a new owner may undo
-}
-
-// change is the priority that a rollout had before an update; 0 is that at which it entered.
-type change struct {
-	id  rollout.ID
-	was int
+	version   int
+	advancing []int // larger versions that the table may have or not
+	priority  int   // 0: that at which the rollout entered
+	before    []int // its priorities since an insertion was answered, to which a new owner may return
 }
 
 func (r ranked) equal(other state) bool {
 	s := other.(ranked)
-	return r.version == s.version && slices.Equal(r.advancing, s.advancing) && maps.Equal(r.priorities, s.priorities) &&
-		slices.Equal(r.latest, s.latest)
-}
-
-// undone returns the table without its latest update.
-func (r ranked) undone() ranked {
-	last := len(r.latest) - 1
-	r.priorities = maps.Clone(r.priorities)
-	r.priorities[r.latest[last].id] = r.latest[last].was
-	r.latest = r.latest[:last:last]
-	return r
+	return r.version == s.version && slices.Equal(r.advancing, s.advancing) && r.priority == s.priority &&
+		slices.Equal(r.before, s.before)
 }
 
 // step does a call, before which a new owner may have undone the latest updates.
 func (r ranked) step(in asked, out answered) (after []state) {
-	for after = r.do(in, out); len(r.latest) > 0; {
-		r = r.undone()
+	for after = r.do(in, out); len(r.before) > 0; {
+		last := len(r.before) - 1
+		r.priority, r.before = r.before[last], r.before[:last:last]
 		after = append(after, r.do(in, out)...)
 	}
 	return after
@@ -63,16 +49,12 @@ func (r ranked) do(in asked, out answered) (after []state) {
 	switch in.kind {
 	case insertion:
 		if out.unclear == nil {
-			r.latest = nil
+			r.before = nil
 		}
 	case update:
-		r.latest = append(slices.Clip(r.latest), change{in.id, r.priorities[in.id]})
-		if r.priorities = maps.Clone(r.priorities); r.priorities == nil {
-			r.priorities = make(map[rollout.ID]int)
-		}
-		r.priorities[in.id] = in.value
+		r.before, r.priority = append(slices.Clip(r.before), r.priority), in.value
 	case priorityOf:
-		if out.value != r.priorities[in.id] {
+		if out.value != r.priority {
 			return nil
 		}
 	case advance:
@@ -112,8 +94,8 @@ func (ranked) parts(all []porcupine.Operation) (list [][]porcupine.Operation) {
 	return append(list, versions)
 }
 
-// ofRanked returns a random call of a client of a table with priorities. Only the first client
-// advances the version: a second one would rewind the table to its own.
+// ofRanked returns a random call of a client of a table with priorities. Only the first client advances the version: a
+// second one would rewind the table to its own.
 func (h *chronicle) ofRanked(number int, random *rand.Rand) asked {
 	h.next++
 	switch k := random.IntN(20); {

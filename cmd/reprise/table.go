@@ -162,15 +162,13 @@ func (c *tableScrub) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, copied := range answer.Copies {
-		if !c.JSON {
-			fmt.Print(scrubbed(copied))
-		}
-	}
 	if c.JSON {
-		err = printJSON(answer)
+		return errors.Join(remedy(answer.Copies), printJSON(answer))
 	}
-	return cmp.Or(remedy(answer.Copies), err)
+	for _, copied := range answer.Copies {
+		fmt.Print(scrubbed(copied))
+	}
+	return remedy(answer.Copies)
 }
 
 // remedy is the error that says what to do about copies of a journal.

@@ -145,8 +145,7 @@ func (d digests) add(number uint64, writer string, content []byte) {
 }
 
 // compare compares copies, each of which is whole by itself. The majority is right, and the others are damaged; without
-// a majority all are in doubt. Messages that were trimmed from one copy before it was read are not
-// compared.
+// a majority all are in doubt. Messages that were trimmed from one copy before it was read are not compared.
 func compare(read []*scrubbed) {
 	keys := make(map[uint64]bool)
 	for _, s := range read {
