@@ -295,7 +295,7 @@ cluster-power: ## take the power from one, two or all of three nodes under load 
 	$(GO) test ./cmd/reprise -run 'LossesOfPower|SlowDisk' \
 		-count=1 -v -timeout 4h -losses $(POWER) -fault-seed $(FAULT_SEED)
 
-cluster-damage: ## damage copies of a table's log on one of three nodes DAMAGES (30) times, every second time while the node is up and leads the log: they must be found, never used, and made anew; then a third as often give a copy other messages, and as often damage a file of JetStream's own
+cluster-damage: ## damage copies of a table's log on one of three nodes DAMAGES (30) times, every second time while the node is up and leads the log, and half of the times it leads with another node down: they must be found, never used, and made anew; then a third as often give a copy other messages, and as often damage a file of JetStream's own
 	$(GO) test ./service/cluster -run 'TestADamagedCopyLosesNothing|TestACopyWithOtherMessagesIsFound|TestDamagedMetadataLosesNothing' \
 		-count=1 -v -timeout 2h -damages $(DAMAGES) -damage-seed $(FAULT_SEED)
 

@@ -360,7 +360,7 @@ func (c *nodes) endure(times int, random *rand.Rand, next func(k, owner int) (fa
 	slices.Sort(waits)
 	within := func(d time.Duration) int { n, _ := slices.BinarySearch(waits, d+1); return n }
 	c.t.Logf("%d faults: insertions took up to 5 s in %d, up to 10 s in %d, and up to %v", len(waits),
-		within(5*time.Second), within(10*time.Second), slices.Max(waits).Round(time.Millisecond))
+		within(5*time.Second), within(10*time.Second), slices.Max(append(waits, 0)).Round(time.Millisecond))
 	for i := range c.running {
 		if text, err := os.ReadFile(c.log(i)); err != nil || strings.Contains(string(text), "panic") {
 			c.t.Errorf("a call panicked on node %d: %v", i, err)

@@ -252,10 +252,8 @@ func (n *Node) replace(ctx context.Context, lost string) (c claim, err error) {
 			c.ReplacedBy = n.options.Node
 			s.Names[lost] = c
 			for table, p := range s.Tables {
-				if p.Damaged == lost {
-					p.Damaged = ""
-					s.Tables[table] = p
-				}
+				p.setDamaged(lost, false)
+				s.Tables[table] = p
 			}
 			return nil
 		})

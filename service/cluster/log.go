@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -51,16 +52,17 @@ type tableLog struct {
 	ctx    context.Context
 	lost   func(error) // called once nothing can be appended any more
 	log    *slog.Logger
-	last   uint64 // sequence number of the last message
-	avoid  string // a node whose copy is damaged; "": none is known
-	source string // the node whose copy was read, or led where it was found too short
-	broken bool   // messages of that copy are missing, or not what was written
+	last   uint64   // sequence number of the last message
+	avoid  []string // nodes whose copies are damaged
+	source string   // the node whose copy was read, or led where it was found too short
+	broken bool     // messages of that copy are missing, or not what was written
 	// seen, if it is set, is told every message that is read, those that do not count too.
 	seen func(number uint64, writer string, content []byte)
 	// For other goroutines: the sequence numbers of the last message that is acknowledged, and of the first that is not
-	// trimmed, 0 until it is known.
+	// trimmed, by the state of the nodes: a copy's own beginning may be what is lost.
 	reached atomic.Uint64
 	first   *atomic.Uint64
+	begin   func(first uint64) error // says in that state where the log begins
 	slow    slowLeader
 }
 
@@ -80,7 +82,7 @@ func takeLog(ctx context.Context, l *tableLog, floor uint64) error {
 		if l.last = info.State.LastSeq; l.last < floor {
 			l.source = leaderOf(info.Cluster)
 			err := l.damaged("ends with message %d: %d was acknowledged", l.last, floor)
-			return errors.Join(err, l.stepDown(ctx))
+			return errors.Join(err, stepDown(l.js.Conn(), l.name))
 		}
 		// An empty message, which readers skip, makes the sequence number that an earlier owner expects wrong.
 		ack, err := l.js.PublishMsg(ctx, l.message(nil), jetstream.WithExpectLastSequence(l.last),
@@ -217,18 +219,11 @@ func (l *tableLog) written(after uint64, known int) (int, error) {
 	return int(last - after), nil
 }
 
-// Read implements [journal.Log]. It reads the copy of a node other than avoid; source is whose it was. JetStream leaves
+// Read implements [journal.Log]. It reads the copy of a node that avoid leaves; source is whose it was. JetStream leaves
 // out messages that it finds damaged: they are missed here. What an owner wrote after the next had taken the log is left
 // out: it never counted.
 func (l *tableLog) Read(yield func([]journal.Message) error) error {
-	info, err := l.stream.Info(l.ctx)
-	if err == nil {
-		err = l.readCopy(l.ctx, func(node string) bool { return l.avoid == "" || node != l.avoid }, yield)
-	}
-	if err == nil {
-		l.first.Store(info.State.FirstSeq)
-	}
-	return err
+	return l.readCopy(l.ctx, func(node string) bool { return !slices.Contains(l.avoid, node) }, yield)
 }
 
 // copyTries is how many consumers are made until JetStream puts one on a node whose copy is wanted.
@@ -277,7 +272,7 @@ func (l *tableLog) readCopy(ctx context.Context, wanted func(node string) bool,
 		if at.Sequence.Consumer != n {
 			return fmt.Errorf("message %d of %s came as message %d", at.Sequence.Consumer, l, n)
 		}
-		if err := l.follows(ctx, last, at.Sequence.Stream); err != nil {
+		if err := l.follows(last, at.Sequence.Stream); err != nil {
 			return err
 		}
 		last = at.Sequence.Stream
@@ -348,32 +343,24 @@ func (l *tableLog) damaged(format string, args ...any) error {
 }
 
 // follows checks that a message comes after the one before, 0 at the beginning, unless those between are trimmed.
-func (l *tableLog) follows(ctx context.Context, last, next uint64) error {
-	if next == last+1 {
-		return nil
-	}
-	first := l.first.Load() // of the owner; a copy's own beginning may be what is lost
-	if first == 0 {
-		ask, cancel := context.WithTimeout(ctx, askTime)
-		defer cancel()
-		info, err := l.stream.Info(ask)
-		if err != nil {
-			return err
-		}
-		first = info.State.FirstSeq
-	}
-	if next > max(last+1, first) {
+func (l *tableLog) follows(last, next uint64) error {
+	if next > max(last+1, l.first.Load()) {
 		return l.damaged("has message %d after message %d: want the ones between", next, last)
 	}
 	return nil
 }
 
-// Trim implements [journal.Log]. What could not be removed is removed with the next.
+// Trim implements [journal.Log]. The state of the nodes says first where the log is to begin: a copy that begins later
+// is damaged. What could not be removed is removed with the next.
 func (l *tableLog) Trim(before uint64) error {
-	l.first.Store(max(before, l.first.Load()))
-	ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
-	defer cancel()
-	if err := l.stream.Purge(ctx, jetstream.WithPurgeSequence(before)); err != nil {
+	err := l.begin(before)
+	if err == nil {
+		l.first.Store(max(before, l.first.Load()))
+		ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
+		defer cancel()
+		err = l.stream.Purge(ctx, jetstream.WithPurgeSequence(before))
+	}
+	if err != nil {
 		l.log.Warn("trimming the log of a table; it is tried again later", "stream", l.name, "before",
 			strconv.FormatUint(before, 10), "error", err)
 	}
@@ -389,10 +376,9 @@ func leaderOf(c *jetstream.ClusterInfo) string {
 	return c.Leader
 }
 
-// stepDown has another node lead the stream.
-func (l *tableLog) stepDown(ctx context.Context) error {
-	_, err := l.js.Conn().RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, l.name), nil)
-	return err
+// stepDown has another node lead a stream. It waits for nobody: there may be no leader now.
+func stepDown(conn *nats.Conn, stream string) error {
+	return conn.PublishRequest(fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), nats.NewInbox(), nil)
 }
 
 // slowLeader has another node lead a stream whose leader takes long: every write waits for the leader's disk, but of
@@ -412,14 +398,14 @@ const (
 	moveTime = 10 * time.Second
 )
 
-// took notes how long the leader took for a write. It waits for nobody: there may be no leader now.
+// took notes how long the leader took for a write.
 func (s *slowLeader) took(d time.Duration, bytes int) {
 	if d < slowTime+time.Duration(bytes)*time.Second/slowRate || time.Since(s.moved) < moveTime {
 		return
 	}
 	s.moved = time.Now()
-	err := s.js.Conn().PublishRequest(fmt.Sprintf(server.JSApiStreamLeaderStepDownT, s.stream), nats.NewInbox(), nil)
-	s.log.Info("a write to a stream took long: another node is to lead it", "stream", s.stream, "took", d, "error", err)
+	s.log.Info("a write to a stream took long: another node is to lead it", "stream", s.stream, "took", d, "error",
+		stepDown(s.js.Conn(), s.stream))
 }
 
 func sizeOf(messages [][]byte) (bytes int) {

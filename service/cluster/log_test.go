@@ -51,8 +51,7 @@ func withLog(t *testing.T, data string, use func(l *tableLog) error) error {
 		t.Fatal(err)
 	}
 	l := &tableLog{js: js, name: name, writer: token, ctx: t.Context(), log: slog.New(slog.DiscardHandler),
-		first: new(atomic.Uint64),
-		lost:  func(error) {}}
+		first: new(atomic.Uint64), begin: func(uint64) error { return nil }, lost: func(error) {}}
 	attempt, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := takeLog(attempt, l, 0); err != nil {
@@ -178,12 +177,7 @@ func TestASlowLeaderGivesWay(t *testing.T) {
 	s := slowLeader{js: c.any().directory.js, stream: c.placed("lab").Log, log: slog.New(slog.DiscardHandler)}
 	leader := func() (name string) {
 		tests.Until(t, "a leader", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), askTime)
-			defer cancel()
-			stream, err := s.js.Stream(ctx, s.stream)
-			if err == nil {
-				name = leaderOf(stream.CachedInfo().Cluster)
-			}
+			name = c.leader(s.stream)
 			return name != ""
 		})
 		return name

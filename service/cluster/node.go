@@ -242,8 +242,9 @@ func (n *Node) beatLoop(stop context.Context) {
 			return // the other nodes evict it
 		}
 		started := time.Now()
+		copies := n.copies() // before the state is read: that says where a log begins before it is trimmed
 		ctx, cancel := context.WithTimeout(stop, askTime)
-		err := n.directory.change(ctx, n.edit)
+		err := n.directory.change(ctx, func(s *state) error { return n.edit(s, copies) })
 		cancel()
 		switch {
 		case stop.Err() != nil:
@@ -268,6 +269,7 @@ func (n *Node) beatLoop(stop context.Context) {
 			renewed = started
 			n.lease.extend(started)
 			s, _ := n.directory.last()
+			n.giveWay(s, copies)
 			n.tables.reconcile(s, n.session)
 			n.tables.sweep(stop, s)
 		}
@@ -285,7 +287,7 @@ func timedOut(err error) bool {
 }
 
 // edit is the change that a node makes with each beat.
-func (n *Node) edit(s *state) error {
+func (n *Node) edit(s *state, copies map[string]server.StreamDetail) error {
 	full := ""
 	if err := n.tables.host.DiskFull(); err != nil {
 		full = err.Error()
@@ -303,9 +305,44 @@ func (n *Node) edit(s *state) error {
 			p.Counts = n.tables.host.Counts(table)
 			p.Reached = max(p.Reached, n.tables.reached(table))
 		}
+		if c := copies[p.Log]; p.lacks(c.State) && p.setDamaged(n.options.Node, true) {
+			n.log.Error("this node's copy of a table's log is damaged: messages are missing", "table", table, "stream", p.Log,
+				"begins_with", c.State.FirstSeq, "want", p.First, "ends_with", c.State.LastSeq, "messages", c.State.Msgs)
+		}
 		s.Tables[table] = p
 	}
 	return nil
+}
+
+// copies returns what this node's server says of its copies of streams, by name.
+func (n *Node) copies() map[string]server.StreamDetail {
+	account, err := n.server.JszAccount(&server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Streams: true})
+	if err != nil { // it has ended, which the beat sees
+		n.log.Debug("looking at this node's copies", "error", err)
+		return nil
+	}
+	byName := make(map[string]server.StreamDetail, len(account.Streams))
+	for _, c := range account.Streams {
+		byName[c.Name] = c
+	}
+	return byName
+}
+
+// giveWay has another node lead the logs of which this one leads a damaged copy, if that node's copy is whole: nodes
+// that catch up remove from their copies what the leader's lacks.
+func (n *Node) giveWay(s state, copies map[string]server.StreamDetail) {
+	for _, p := range s.Tables {
+		c := copies[p.Log].Cluster
+		if c == nil || c.Leader != n.options.Node || !slices.Contains(p.Damaged, n.options.Node) {
+			continue
+		}
+		if slices.ContainsFunc(c.Replicas, func(r *server.PeerInfo) bool {
+			return r.Current && !r.Offline && !slices.Contains(p.Damaged, r.Name)
+		}) {
+			n.log.Info("another node is to lead a log: this node's copy is damaged", "stream", p.Log,
+				"error", stepDown(n.conn, p.Log))
+		}
+	}
 }
 
 // lookNow has the node look at the state at once.
@@ -319,7 +356,7 @@ func (n *Node) lookNow() {
 // Create adds a table to the state; the least loaded node opens it. Later owners read its definition from its log. It
 // reports whether the table is new.
 func (n *Node) Create(ctx context.Context, name string, definition []byte) (created bool, err error) {
-	p := placement{Log: fmt.Sprintf("%s%016x", tablePrefix, newNumber())}
+	p := placement{Log: fmt.Sprintf("%s%016x", tablePrefix, newNumber()), First: 1}
 	known := false
 	if err := n.directory.change(ctx, func(s *state) error { _, known = s.Tables[name]; return errSame }); err != nil || known {
 		return false, err
@@ -436,9 +473,9 @@ func (n *Node) View() wire.ClusterView {
 			p.Owner = ""
 		}
 		v.Tables = append(v.Tables, wire.PlacedTable{Name: name, Owner: p.Owner, Counts: p.Counts})
-		if p.Damaged != "" {
+		for _, node := range p.Damaged {
 			v.Risks = append(v.Risks, fmt.Sprintf("node %s has a damaged copy of table %s, which is not read: replace "+
-				"that node (cluster.replaces)", p.Damaged, name))
+				"that node (cluster.replaces)", node, name))
 		}
 	}
 	most := n.options.Replicas/2 + 1

@@ -62,10 +62,8 @@ func (t *tables) scrub(ctx context.Context, table string, bytesPerSecond int64) 
 			c.Unread = r.error.Error()
 			t.log.Warn("a copy of a table's log could not be read", "table", table, "node", node, "error", r.error)
 		case len(whole) > 1 || t.directory.replicas == 1: // it was compared with another
-			errs = append(errs, t.changePlacement(ctx, table, o.log, func(p *placement) {
-				if p.Damaged == node {
-					p.Damaged = ""
-				}
+			errs = append(errs, t.changePlacement(ctx, table, o.log, func(p *placement) bool {
+				return p.setDamaged(node, false)
 			}))
 		}
 		found = append(found, c)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -41,7 +43,26 @@ type placement struct {
 	Session uint64      `json:"session,omitempty"` // of the owner
 	Counts  wire.Counts `json:"counts"`            // as of the owner's last beat
 	Reached uint64      `json:"reached,omitempty"` // last message of the log that was acknowledged, as of that beat
-	Damaged string      `json:"damaged,omitempty"` // a node whose copy of the log is damaged
+	First   uint64      `json:"first"`             // message with which the log begins: those before may be trimmed
+	Damaged []string    `json:"damaged,omitempty"` // nodes whose copies of the log are damaged
+}
+
+// lacks reports whether a node's copy of the table's log lacks messages between where the log begins and the last that
+// the copy has. Nothing else is ever removed from a log.
+func (p placement) lacks(c server.StreamState) bool {
+	return c.LastSeq >= p.First && c.Msgs < c.LastSeq-p.First+1
+}
+
+// setDamaged notes whether the copy of a node is damaged, and reports whether that is news.
+func (p *placement) setDamaged(node string, damaged bool) (news bool) {
+	if slices.Contains(p.Damaged, node) == damaged {
+		return false
+	}
+	others := slices.DeleteFunc(slices.Clone(p.Damaged), func(n string) bool { return n == node })
+	if p.Damaged = others; damaged {
+		p.Damaged = append(others, node)
+	}
+	return true
 }
 
 // errEvicted is the error of a node whose lease another node has ended.

@@ -166,6 +166,13 @@ func (t *tables) serve(table string, o *ownership) {
 func (t *tables) open(table string, o *ownership) error {
 	l := &tableLog{js: t.directory.js, name: o.log, writer: strconv.FormatUint(newNumber(), 16), ctx: o.ctx, log: t.log,
 		first: new(atomic.Uint64),
+		begin: func(first uint64) error {
+			return t.changePlacement(o.ctx, table, o.log, func(p *placement) bool {
+				news := first > p.First
+				p.First = max(first, p.First)
+				return news
+			})
+		},
 		lost: func(err error) {
 			o.cancel(err)
 			t.pass(table, o.log, err)
@@ -173,8 +180,10 @@ func (t *tables) open(table string, o *ownership) error {
 	attempt, cancel := context.WithTimeout(o.ctx, askTime)
 	defer cancel()
 	s, _ := t.directory.last()
-	l.avoid = s.Tables[table].Damaged
-	err := takeLog(attempt, l, s.Tables[table].Reached)
+	p := s.Tables[table]
+	l.avoid = p.Damaged
+	l.first.Store(p.First)
+	err := takeLog(attempt, l, p.Reached)
 	if err == nil {
 		err = t.host.Open(table, []byte(l.stream.CachedInfo().Config.Metadata[definitionOf]), l)
 	}
@@ -196,21 +205,16 @@ func (t *tables) tellDamage(ctx context.Context, table string, l *tableLog, why 
 	}
 	t.log.Warn("a copy of a table's log is damaged: others are read from now on", "table", table, "node", l.source,
 		"error", why)
-	return t.changePlacement(ctx, table, l.name, func(p *placement) {
-		if p.Damaged == "" { // the first that is found; the next is found once this one is replaced
-			p.Damaged = l.source
-		}
-	})
+	return t.changePlacement(ctx, table, l.name, func(p *placement) bool { return p.setDamaged(l.source, true) })
 }
 
-// changePlacement changes what the state says of a table that this node owns.
-func (t *tables) changePlacement(ctx context.Context, table, log string, edit func(p *placement)) error {
+// changePlacement changes what the state says of a table that this node owns. Edit reports whether there is a change.
+func (t *tables) changePlacement(ctx context.Context, table, log string, edit func(p *placement) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	return t.directory.change(ctx, func(s *state) error {
 		p := s.Tables[table]
-		before := p
-		if edit(&p); p.Log != log || p.Owner != t.node || p == before {
+		if p.Log != log || p.Owner != t.node || !edit(&p) {
 			return errSame
 		}
 		s.Tables[table] = p
