@@ -139,7 +139,7 @@ func (l *tableLog) Append(messages [][]byte, _ bool) (uint64, error) {
 		}
 		in, asking := l.written(base, done)
 		switch {
-		case asking == nil && in > done: // an acknowledgement was lost, or late
+		case in > done: // an acknowledgement was lost, or late
 			l.slow.took(time.Since(began), sizeOf(messages[done:]))
 			done = in
 			deadline = time.Now().Add(appendTimeout)
@@ -195,7 +195,8 @@ func (l *tableLog) publish(messages [][]byte, after uint64) (done int, err error
 }
 
 // written asks the stream how many messages it has after a sequence number, all of them by this writer, as the first
-// ones are known to be.
+// ones are known to be. With an error other than errLost it is those that it got to see: large messages on a busy
+// machine take longer than ackTimeout.
 func (l *tableLog) written(after uint64, known int) (int, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
 	defer cancel()
@@ -210,7 +211,7 @@ func (l *tableLog) written(after uint64, known int) (int, error) {
 	for at := after + uint64(known) + 1; at <= last; at++ { // publishWindow at most, unless another has written
 		m, err := l.stream.GetMsg(ctx, at)
 		if err != nil {
-			return 0, err
+			return int(at - 1 - after), err
 		}
 		if m.Header.Get(writerHeader) != l.writer {
 			return 0, errLost

@@ -169,6 +169,53 @@ func TestAMessageThatSlipsInBehindTheNextOwnersDoesNotCount(t *testing.T) {
 	}
 }
 
+// busyStream answers every third question for a message too late.
+type busyStream struct {
+	jetstream.Stream
+	asked int
+}
+
+func (s *busyStream) GetMsg(ctx context.Context, at uint64, options ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg,
+	error) {
+	if s.asked++; s.asked%3 == 0 {
+		return nil, context.DeadlineExceeded
+	}
+	return s.Stream.GetMsg(ctx, at, options...)
+}
+
+// Where the acknowledgements of messages are lost, and a busy stream says of a few at a time that it has them, they are
+// written in the end, once.
+func TestMessagesWhoseAcknowledgementsAreLostAreWrittenOnce(t *testing.T) {
+	tests.Long(t)
+	var messages [][]byte
+	for i := range 3 * publishWindow / 2 {
+		messages = append(messages, []byte{byte(i)})
+	}
+	err := withLog(t, t.TempDir(), func(l *tableLog) error {
+		if n, err := l.publish(messages[:publishWindow], l.last); n != publishWindow || err != nil {
+			t.Fatalf("%d messages were published, %v", n, err)
+		}
+		l.stream = &busyStream{Stream: l.stream}
+		if _, err := l.Append(messages, true); err != nil {
+			t.Fatal(err)
+		}
+		var read [][]byte
+		err := l.Read(func(list []journal.Message) error {
+			for _, m := range list {
+				read = append(read, bytes.Clone(m.Data))
+			}
+			return nil
+		})
+		if !slices.EqualFunc(read, messages, bytes.Equal) {
+			t.Errorf("read %v", read)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Where a write took long another node leads the stream, once in a while.
 func TestASlowLeaderGivesWay(t *testing.T) {
 	tests.Long(t)
