@@ -58,12 +58,12 @@ type tableLog struct {
 	broken bool     // messages of that copy are missing, or not what was written
 	// seen, if it is set, is told every message that is read, those that do not count too.
 	seen func(number uint64, writer string, content []byte)
-	// For other goroutines: the sequence numbers of the last message that is acknowledged, and of the first that is not
-	// trimmed, by the state of the nodes: a copy's own beginning may be what is lost.
-	reached atomic.Uint64
-	first   *atomic.Uint64
-	begin   func(first uint64) error // says in that state where the log begins
-	slow    slowLeader
+	// For other goroutines: the sequence numbers of the last message that is acknowledged; of the first that is to be left
+	// of the log; and of the first by the state of the nodes, as a copy's own beginning may be what is lost.
+	reached, trimTo atomic.Uint64
+	first           *atomic.Uint64
+	trimming        atomic.Bool
+	slow            slowLeader
 }
 
 // takeLog opens a table's log as its only writer: it ends the ownership before. Floor is the sequence number of a
@@ -79,10 +79,13 @@ func takeLog(ctx context.Context, l *tableLog, floor uint64) error {
 		if err != nil {
 			return err
 		}
+		if l.first.CompareAndSwap(0, info.State.FirstSeq) { // the state is of a build that did not say where logs begin
+			l.trimTo.Store(info.State.FirstSeq)
+		}
 		if l.last = info.State.LastSeq; l.last < floor {
 			l.source = leaderOf(info.Cluster)
 			err := l.damaged("ends with message %d: %d was acknowledged", l.last, floor)
-			return errors.Join(err, stepDown(l.js.Conn(), l.name))
+			return errors.Join(err, stepDown(l.js.Conn(), l.name, ""))
 		}
 		// An empty message, which readers skip, makes the sequence number that an earlier owner expects wrong.
 		ack, err := l.js.PublishMsg(ctx, l.message(nil), jetstream.WithExpectLastSequence(l.last),
@@ -220,7 +223,7 @@ func (l *tableLog) written(after uint64, known int) (int, error) {
 	return int(last - after), nil
 }
 
-// Read implements [journal.Log]. It reads the copy of a node that avoid leaves; source is whose it was. JetStream leaves
+// Read implements [journal.Log]. It reads the copy of a node that is not in avoid; source is whose it was. JetStream leaves
 // out messages that it finds damaged: they are missed here. What an owner wrote after the next had taken the log is left
 // out: it never counted.
 func (l *tableLog) Read(yield func([]journal.Message) error) error {
@@ -351,21 +354,22 @@ func (l *tableLog) follows(last, next uint64) error {
 	return nil
 }
 
-// Trim implements [journal.Log]. The state of the nodes says first where the log is to begin: a copy that begins later
-// is damaged. What could not be removed is removed with the next.
+// Trim implements [journal.Log]. The owner's next beat says in the state where the log begins, and then the messages
+// before are removed ([tableLog.trim]): a copy that begins later is damaged.
 func (l *tableLog) Trim(before uint64) error {
-	err := l.begin(before)
-	if err == nil {
-		l.first.Store(max(before, l.first.Load()))
-		ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
-		defer cancel()
-		err = l.stream.Purge(ctx, jetstream.WithPurgeSequence(before))
-	}
-	if err != nil {
+	l.trimTo.Store(max(before, l.trimTo.Load()))
+	return nil
+}
+
+// trim removes the messages before a sequence number. What could not be removed is removed with the next.
+func (l *tableLog) trim(before uint64) {
+	l.first.Store(before)
+	ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
+	defer cancel()
+	if err := l.stream.Purge(ctx, jetstream.WithPurgeSequence(before)); err != nil {
 		l.log.Warn("trimming the log of a table; it is tried again later", "stream", l.name, "before",
 			strconv.FormatUint(before, 10), "error", err)
 	}
-	return nil
 }
 
 // leaderOf returns the name of the node that leads a stream or a consumer: "" if none does, and of a consumer in a
@@ -377,9 +381,13 @@ func leaderOf(c *jetstream.ClusterInfo) string {
 	return c.Leader
 }
 
-// stepDown has another node lead a stream. It waits for nobody: there may be no leader now.
-func stepDown(conn *nats.Conn, stream string) error {
-	return conn.PublishRequest(fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), nats.NewInbox(), nil)
+// stepDown has another node lead a stream, to if it is not "". It waits for nobody: there may be no leader now.
+func stepDown(conn *nats.Conn, stream, to string) error {
+	var request []byte
+	if to != "" {
+		request = fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, to)
+	}
+	return conn.PublishRequest(fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), nats.NewInbox(), request)
 }
 
 // slowLeader has another node lead a stream whose leader takes long: every write waits for the leader's disk, but of
@@ -406,7 +414,7 @@ func (s *slowLeader) took(d time.Duration, bytes int) {
 	}
 	s.moved = time.Now()
 	s.log.Info("a write to a stream took long: another node is to lead it", "stream", s.stream, "took", d, "error",
-		stepDown(s.js.Conn(), s.stream))
+		stepDown(s.js.Conn(), s.stream, ""))
 }
 
 func sizeOf(messages [][]byte) (bytes int) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func withLog(t *testing.T, data string, use func(l *tableLog) error) error {
 		t.Fatal(err)
 	}
 	l := &tableLog{js: js, name: name, writer: token, ctx: t.Context(), log: slog.New(slog.DiscardHandler),
-		first: new(atomic.Uint64), begin: func(uint64) error { return nil }, lost: func(error) {}}
+		first: new(atomic.Uint64), lost: func(error) {}}
 	attempt, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := takeLog(attempt, l, 0); err != nil {
@@ -163,6 +164,52 @@ func TestAMessageThatSlipsInBehindTheNextOwnersDoesNotCount(t *testing.T) {
 			t.Errorf("the log has %q", read)
 		}
 		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A log is trimmed once the state says where it begins, and the owner of the table has said so there.
+func TestALogIsTrimmedAfterTheStateSaysSo(t *testing.T) {
+	tests.Long(t)
+	err := withLog(t, t.TempDir(), func(l *tableLog) error {
+		last, err := l.Append([][]byte{{1}, {2}, {3}, {4}}, true)
+		if err != nil {
+			return err
+		}
+		if err := l.Trim(last); err != nil {
+			return err
+		}
+		o := &ownership{log: l.name}
+		o.taken.Store(l)
+		o.open.Store(true)
+		var running sync.WaitGroup
+		owner := &tables{owned: map[string]*ownership{"lab": o}, running: &running, host: &memoryHost{}}
+		first := func(p placement) uint64 {
+			owner.trim(state{Tables: map[string]placement{"lab": p}})
+			running.Wait()
+			info, err := l.stream.Info(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.State.FirstSeq
+		}
+		p := placement{Log: l.name, First: 1}
+		if at := first(p); at != 1 {
+			t.Errorf("the log begins with message %d, and by the state with 1", at)
+		}
+		other := placement{Log: "another", First: 1}
+		if owner.note("lab", &other); other.First != 1 {
+			t.Errorf("another log is said to begin with message %d", other.First)
+		}
+		if owner.note("lab", &p); p.First != last || p.Reached != last {
+			t.Errorf("the state says %+v: want message %d", p, last)
+		}
+		if at := first(p); at != last {
+			t.Errorf("the log begins with message %d: want %d", at, last)
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -74,8 +74,12 @@ type Node struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	wake    chan struct{} // holds one; has the node look at the state at once
-	session uint64        // only for the goroutine that beats
+	wake    chan struct{}                                  // holds one; has the node look at the state at once
+	seen    atomic.Pointer[map[string]server.StreamDetail] // this node's copies of streams, by name, at the last look
+
+	// Only for the goroutine that beats.
+	session uint64
+	gaveWay map[string]time.Time // when this node last stepped down from leading its damaged copies, by stream; 0: never
 
 	stopBeating func() // for good, and waits until it has; otherwise a node that leaves would come back
 }
@@ -89,7 +93,7 @@ func New(o Options) (*Node, error) {
 	n := &Node{
 		options: o, log: o.Logger, token: rand.Text(), wake: make(chan struct{}, 1),
 		lease: &lease{began: time.Now()}, peers: newPeers(),
-		directory: &directory{replicas: o.Replicas},
+		directory: &directory{replicas: o.Replicas}, gaveWay: make(map[string]time.Time),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.tables = &tables{
@@ -107,6 +111,9 @@ func (n *Node) Start(ctx context.Context, address string, host Host) error {
 		err = n.connect()
 	}
 	if err == nil {
+		if n.options.Replicas > 1 { // of an only copy there is no better one
+			n.running.Go(n.lookLoop)
+		}
 		err = n.joinSoon(ctx)
 	}
 	if err != nil {
@@ -242,7 +249,10 @@ func (n *Node) beatLoop(stop context.Context) {
 			return // the other nodes evict it
 		}
 		started := time.Now()
-		copies := n.copies() // before the state is read: that says where a log begins before it is trimmed
+		var copies map[string]server.StreamDetail
+		if seen := n.seen.Load(); seen != nil { // before the state is read, so First is not older than a trim that they show
+			copies = *seen
+		}
 		ctx, cancel := context.WithTimeout(stop, askTime)
 		err := n.directory.change(ctx, func(s *state) error { return n.edit(s, copies) })
 		cancel()
@@ -270,6 +280,7 @@ func (n *Node) beatLoop(stop context.Context) {
 			n.lease.extend(started)
 			s, _ := n.directory.last()
 			n.giveWay(s, copies)
+			n.tables.trim(s)
 			n.tables.reconcile(s, n.session)
 			n.tables.sweep(stop, s)
 		}
@@ -301,46 +312,59 @@ func (n *Node) edit(s *state, copies map[string]server.StreamDetail) error {
 		s.evict(name)
 	}
 	for table, p := range s.Tables {
-		if p.Owner == n.options.Node && n.tables.serves(table, p.Log) {
-			p.Counts = n.tables.host.Counts(table)
-			p.Reached = max(p.Reached, n.tables.reached(table))
+		if p.Owner == n.options.Node {
+			n.tables.note(table, &p)
 		}
-		if c := copies[p.Log]; p.lacks(c.State) && p.setDamaged(n.options.Node, true) {
-			n.log.Error("this node's copy of a table's log is damaged: messages are missing", "table", table, "stream", p.Log,
-				"begins_with", c.State.FirstSeq, "want", p.First, "ends_with", c.State.LastSeq, "messages", c.State.Msgs)
+		if p.lacks(copies[p.Log].State) {
+			p.setDamaged(n.options.Node, true)
 		}
 		s.Tables[table] = p
 	}
 	return nil
 }
 
-// copies returns what this node's server says of its copies of streams, by name.
-func (n *Node) copies() map[string]server.StreamDetail {
-	account, err := n.server.JszAccount(&server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Streams: true})
-	if err != nil { // it has ended, which the beat sees
-		n.log.Debug("looking at this node's copies", "error", err)
-		return nil
+// lookLoop looks at the node's copies of streams. The beat does not wait for it: the server answers after the disk.
+func (n *Node) lookLoop() {
+	for n.ctx.Err() == nil {
+		account, err := n.server.JszAccount(&server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Streams: true})
+		if err != nil { // JetStream has ended, which the beat sees
+			n.log.Debug("looking at this node's copies", "error", err)
+			account = &server.AccountDetail{}
+		}
+		byName := make(map[string]server.StreamDetail, len(account.Streams))
+		for _, c := range account.Streams {
+			byName[c.Name] = c
+		}
+		n.seen.Store(&byName)
+		_ = pause(n.ctx)
 	}
-	byName := make(map[string]server.StreamDetail, len(account.Streams))
-	for _, c := range account.Streams {
-		byName[c.Name] = c
-	}
-	return byName
 }
 
-// giveWay has another node lead the logs of which this one leads a damaged copy, if that node's copy is whole: nodes
-// that catch up remove from their copies what the leader's lacks.
+// giveWay steps down as the leader of each log whose copy here is damaged, if another that is up to date is whole: nodes
+// that catch up delete what the leader's copy lacks.
 func (n *Node) giveWay(s state, copies map[string]server.StreamDetail) {
-	for _, p := range s.Tables {
-		c := copies[p.Log].Cluster
-		if c == nil || c.Leader != n.options.Node || !slices.Contains(p.Damaged, n.options.Node) {
+	for table, p := range s.Tables {
+		if !slices.Contains(p.Damaged, n.options.Node) {
+			delete(n.gaveWay, p.Log)
 			continue
 		}
-		if slices.ContainsFunc(c.Replicas, func(r *server.PeerInfo) bool {
-			return r.Current && !r.Offline && !slices.Contains(p.Damaged, r.Name)
-		}) {
-			n.log.Info("another node is to lead a log: this node's copy is damaged", "stream", p.Log,
-				"error", stepDown(n.conn, p.Log))
+		c := copies[p.Log]
+		gaveWay, known := n.gaveWay[p.Log]
+		if !known && p.lacks(c.State) {
+			n.log.Error("this node's copy of a table's log is damaged: messages are missing", "table", table, "stream", p.Log,
+				"begins_with", c.State.FirstSeq, "want", p.First, "ends_with", c.State.LastSeq, "messages", c.State.Msgs)
+		}
+		n.gaveWay[p.Log] = gaveWay
+		if c.Cluster == nil || c.Cluster.Leader != n.options.Node || time.Since(gaveWay) < moveTime {
+			continue
+		}
+		for _, r := range c.Cluster.Replicas {
+			if r.Current && !r.Offline && !slices.Contains(p.Damaged, r.Name) {
+				n.gaveWay[p.Log] = time.Now()
+				n.log.Info("another node is to lead a log, as this node's copy is damaged", "stream", p.Log, "node", r.Name,
+					"error", stepDown(n.conn, p.Log, r.Name))
+				break
+			}
 		}
 	}
 }
@@ -473,9 +497,13 @@ func (n *Node) View() wire.ClusterView {
 			p.Owner = ""
 		}
 		v.Tables = append(v.Tables, wire.PlacedTable{Name: name, Owner: p.Owner, Counts: p.Counts})
-		for _, node := range p.Damaged {
-			v.Risks = append(v.Risks, fmt.Sprintf("node %s has a damaged copy of table %s, which is not read: replace "+
-				"that node (cluster.replaces)", node, name))
+		for _, node := range p.avoided(n.options.Replicas) {
+			v.Risks = append(v.Risks, fmt.Sprintf("node %s has a damaged copy of table %s, which is not read: if `reprise "+
+				"table scrub` still says so, replace that node (cluster.replaces)", node, name))
+		}
+		if len(p.Damaged) >= n.options.Replicas {
+			v.Risks = append(v.Risks, fmt.Sprintf("all copies of table %s are damaged: replace none of the nodes %s", name,
+				strings.Join(p.Damaged, ", ")))
 		}
 	}
 	most := n.options.Replicas/2 + 1

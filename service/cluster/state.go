@@ -38,19 +38,29 @@ type member struct {
 
 // placement is a table and its owner.
 type placement struct {
-	Log     string      `json:"log"`               // name of its stream, which no other table has ever had
-	Owner   string      `json:"owner,omitempty"`   // a node; "" while no node is up
-	Session uint64      `json:"session,omitempty"` // of the owner
-	Counts  wire.Counts `json:"counts"`            // as of the owner's last beat
-	Reached uint64      `json:"reached,omitempty"` // last message of the log that was acknowledged, as of that beat
-	First   uint64      `json:"first"`             // message with which the log begins: those before may be trimmed
-	Damaged []string    `json:"damaged,omitempty"` // nodes whose copies of the log are damaged
+	Log     string      `json:"log"`                      // name of its stream, which no other table has ever had
+	Owner   string      `json:"owner,omitempty"`          // a node; "" while no node is up
+	Session uint64      `json:"session,omitempty"`        // of the owner
+	Counts  wire.Counts `json:"counts"`                   // as of the owner's last beat
+	Reached uint64      `json:"reached,omitempty"`        // last message of the log that was acknowledged, as of that beat
+	First   uint64      `json:"first,omitempty"`          // message with which the log begins; 0: not known
+	Damaged []string    `json:"damaged_copies,omitempty"` // nodes whose copies of the log are damaged
 }
 
 // lacks reports whether a node's copy of the table's log lacks messages between where the log begins and the last that
-// the copy has. Nothing else is ever removed from a log.
+// the copy has: only trims remove messages, and only before First. As long as messages are there that may be trimmed, as
+// many may be missing behind them unseen.
 func (p placement) lacks(c server.StreamState) bool {
-	return c.LastSeq >= p.First && c.Msgs < c.LastSeq-p.First+1
+	return p.First > 0 && c.LastSeq >= p.First && c.Msgs < c.LastSeq-p.First+1
+}
+
+// avoided returns the nodes whose copies are not read: the damaged ones, unless all are. In that case one is read
+// anyway, so the error says what is wrong.
+func (p placement) avoided(replicas int) []string {
+	if len(p.Damaged) >= replicas {
+		return nil
+	}
+	return p.Damaged
 }
 
 // setDamaged notes whether the copy of a node is damaged, and reports whether that is news.

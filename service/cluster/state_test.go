@@ -172,4 +172,10 @@ func TestSeveralCopiesMayBeDamaged(t *testing.T) {
 	if !slices.Equal(read.Damaged, []string{"a", "b"}) {
 		t.Errorf("a reader sees %q", read.Damaged)
 	}
+	if avoided := read.avoided(3); !slices.Equal(avoided, read.Damaged) {
+		t.Errorf("of three copies two are damaged, and those of %q are not read", avoided)
+	}
+	if avoided := read.avoided(2); len(avoided) > 0 {
+		t.Errorf("both copies are damaged, and those of %q are not read", avoided)
+	}
 }

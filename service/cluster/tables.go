@@ -166,13 +166,6 @@ func (t *tables) serve(table string, o *ownership) {
 func (t *tables) open(table string, o *ownership) error {
 	l := &tableLog{js: t.directory.js, name: o.log, writer: strconv.FormatUint(newNumber(), 16), ctx: o.ctx, log: t.log,
 		first: new(atomic.Uint64),
-		begin: func(first uint64) error {
-			return t.changePlacement(o.ctx, table, o.log, func(p *placement) bool {
-				news := first > p.First
-				p.First = max(first, p.First)
-				return news
-			})
-		},
 		lost: func(err error) {
 			o.cancel(err)
 			t.pass(table, o.log, err)
@@ -181,8 +174,9 @@ func (t *tables) open(table string, o *ownership) error {
 	defer cancel()
 	s, _ := t.directory.last()
 	p := s.Tables[table]
-	l.avoid = p.Damaged
+	l.avoid = p.avoided(t.directory.replicas)
 	l.first.Store(p.First)
+	l.trimTo.Store(p.First)
 	err := takeLog(attempt, l, p.Reached)
 	if err == nil {
 		err = t.host.Open(table, []byte(l.stream.CachedInfo().Config.Metadata[definitionOf]), l)
@@ -222,15 +216,31 @@ func (t *tables) changePlacement(ctx context.Context, table, log string, edit fu
 	})
 }
 
-// reached returns the sequence number of the last message of a table's log that is acknowledged, 0 if the table is not
-// served here.
-func (t *tables) reached(table string) uint64 {
-	if o := t.find(table); o != nil {
-		if l := o.taken.Load(); l != nil {
-			return l.reached.Load()
+// note writes what is known of a log to the placement of a table that is served here.
+func (t *tables) note(table string, p *placement) {
+	o := t.find(table)
+	if o == nil || o.log != p.Log || !o.open.Load() {
+		return
+	}
+	p.Counts = t.host.Counts(table)
+	p.Reached = max(p.Reached, o.taken.Load().reached.Load())
+	p.First = max(p.First, o.taken.Load().trimTo.Load())
+}
+
+// trim removes from the logs of tables that are served here what is before their beginning by a state.
+func (t *tables) trim(s state) {
+	for table, p := range s.Tables {
+		o := t.find(table)
+		if o == nil || o.log != p.Log || !o.open.Load() {
+			continue
+		}
+		if l := o.taken.Load(); p.First > l.first.Load() && !l.trimming.Swap(true) {
+			t.running.Go(func() {
+				l.trim(p.First)
+				l.trimming.Store(false)
+			})
 		}
 	}
-	return 0
 }
 
 // pass closes a table and gives it to another node: because that has fewer, or because this one cannot write its log.
