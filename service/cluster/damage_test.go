@@ -347,7 +347,7 @@ func TestAScrubBesideWritersAndTrimsFindsNothing(t *testing.T) {
 		tokens[i], logprobs[i] = random.Int32N(1<<17), -random.Float32()
 	}
 	at, s := c.owner("lab")
-	const groups = 48 // 24 MB
+	const groups = 64 // 32 MB
 	for range groups {
 		r := rollout.New("large", []int32{1}, rollout.Completion{Tokens: tokens, Logprobs: logprobs})
 		_, err := s.Insert(t.Context(), rollout.Group{Rollouts: []*rollout.Rollout{r}})
@@ -398,7 +398,7 @@ func TestAScrubBesideWritersAndTrimsFindsNothing(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		read = append(read, owner.scrubCopy(t.Context(), own, last, "n2", 4<<20))
+		read = append(read, owner.scrubCopy(t.Context(), own, last, "n2", 2<<20))
 		writer.Wait()
 		compare(read)
 		for _, r := range read {
