@@ -170,7 +170,7 @@ func TestAMessageThatSlipsInBehindTheNextOwnersDoesNotCount(t *testing.T) {
 	}
 }
 
-// A log is trimmed once the state says where it begins, and the owner of the table has said so there.
+// A log is trimmed only once its owner's beat has written to the state where it begins.
 func TestALogIsTrimmedAfterTheStateSaysSo(t *testing.T) {
 	tests.Long(t)
 	err := withLog(t, t.TempDir(), func(l *tableLog) error {
