@@ -535,14 +535,13 @@ func within(limit time.Duration, met func() bool) bool {
 
 // askToLead asks a node to lead a stream, and reports whether it does.
 func (c *trio) askToLead(at int, stream string) bool {
-	js, node := c.any().directory.js, c.options[at].Node
-	if c.leader(stream) == node {
+	if c.leader(stream) == c.options[at].Node {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), askTime)
 	defer cancel()
-	_, _ = js.Conn().RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream),
-		fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, node))
+	_, _ = c.any().conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream),
+		fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.options[at].Node))
 	return false
 }
 

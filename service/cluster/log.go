@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -59,11 +60,12 @@ type tableLog struct {
 	// seen, if it is set, is told every message that is read, those that do not count too.
 	seen func(number uint64, writer string, content []byte)
 	// For other goroutines: the sequence numbers of the last message that is acknowledged; of the first that is to be left
-	// of the log; and of the first by the state of the nodes, as a copy's own beginning may be what is lost.
-	reached, trimTo atomic.Uint64
-	first           *atomic.Uint64
-	trimming        atomic.Bool
-	slow            slowLeader
+	// of the log, and up to which it is trimmed; and of the first by the state of the nodes, as a copy's own beginning may
+	// be what is lost.
+	reached, trimTo, trimmed atomic.Uint64
+	first                    *atomic.Uint64
+	trimming                 atomic.Bool
+	slow                     slowLeader
 }
 
 // takeLog opens a table's log as its only writer: it ends the ownership before. Floor is the sequence number of a
@@ -74,12 +76,14 @@ func takeLog(ctx context.Context, l *tableLog, floor uint64) error {
 		return err
 	}
 	l.stream, l.slow = stream, slowLeader{js: l.js, stream: l.name, log: l.log}
+	unknown := l.first.Load() == 0 // the state is of a build that did not say where logs begin
 	for {
 		info, err := stream.Info(ctx)
 		if err != nil {
 			return err
 		}
-		if l.first.CompareAndSwap(0, info.State.FirstSeq) { // the state is of a build that did not say where logs begin
+		if unknown {
+			l.first.Store(info.State.FirstSeq)
 			l.trimTo.Store(info.State.FirstSeq)
 		}
 		if l.last = info.State.LastSeq; l.last < floor {
@@ -223,9 +227,9 @@ func (l *tableLog) written(after uint64, known int) (int, error) {
 	return int(last - after), nil
 }
 
-// Read implements [journal.Log]. It reads the copy of a node that is not in avoid; source is whose it was. JetStream leaves
-// out messages that it finds damaged: they are missed here. What an owner wrote after the next had taken the log is left
-// out: it never counted.
+// Read implements [journal.Log]. It reads the copy of a node that is not in avoid; source is whose it was. JetStream
+// leaves out messages that it finds damaged: they are missed here. What an owner wrote after the next had taken the log
+// is left out: it never counted.
 func (l *tableLog) Read(yield func([]journal.Message) error) error {
 	return l.readCopy(l.ctx, func(node string) bool { return !slices.Contains(l.avoid, node) }, yield)
 }
@@ -361,13 +365,16 @@ func (l *tableLog) Trim(before uint64) error {
 	return nil
 }
 
-// trim removes the messages before a sequence number. What could not be removed is removed with the next.
+// trim removes the messages before a sequence number.
 func (l *tableLog) trim(before uint64) {
-	l.first.Store(before)
 	ctx, cancel := context.WithTimeout(l.ctx, ackTimeout)
 	defer cancel()
-	if err := l.stream.Purge(ctx, jetstream.WithPurgeSequence(before)); err != nil {
-		l.log.Warn("trimming the log of a table; it is tried again later", "stream", l.name, "before",
+	err := l.stream.Purge(ctx, jetstream.WithPurgeSequence(before))
+	switch {
+	case err == nil:
+		l.trimmed.Store(before)
+	case l.ctx.Err() == nil:
+		l.log.Warn("trimming the log of a table; it is tried again with the next beat", "stream", l.name, "before",
 			strconv.FormatUint(before, 10), "error", err)
 	}
 }
@@ -383,11 +390,15 @@ func leaderOf(c *jetstream.ClusterInfo) string {
 
 // stepDown has another node lead a stream, to if it is not "". It waits for nobody: there may be no leader now.
 func stepDown(conn *nats.Conn, stream, to string) error {
-	var request []byte
+	var request server.JSApiLeaderStepdownRequest
 	if to != "" {
-		request = fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, to)
+		request.Placement = &server.Placement{Preferred: to}
 	}
-	return conn.PublishRequest(fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), nats.NewInbox(), request)
+	text, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	return conn.PublishRequest(fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), nats.NewInbox(), text)
 }
 
 // slowLeader has another node lead a stream whose leader takes long: every write waits for the leader's disk, but of

@@ -206,8 +206,14 @@ func TestALogIsTrimmedAfterTheStateSaysSo(t *testing.T) {
 		if owner.note("lab", &p); p.First != last || p.Reached != last {
 			t.Errorf("the state says %+v: want message %d", p, last)
 		}
+		whole := l.stream
+		l.stream = &busyStream{Stream: whole}
+		if at := first(p); at != 1 {
+			t.Errorf("the log begins with message %d, although the stream was busy", at)
+		}
+		l.stream = whole
 		if at := first(p); at != last {
-			t.Errorf("the log begins with message %d: want %d", at, last)
+			t.Errorf("the log begins with message %d at the next beat: want %d", at, last)
 		}
 		return nil
 	})
@@ -216,7 +222,7 @@ func TestALogIsTrimmedAfterTheStateSaysSo(t *testing.T) {
 	}
 }
 
-// busyStream answers every third question for a message too late.
+// busyStream answers every third question for a message too late, and removes none.
 type busyStream struct {
 	jetstream.Stream
 	asked int
@@ -228,6 +234,10 @@ func (s *busyStream) GetMsg(ctx context.Context, at uint64, options ...jetstream
 		return nil, context.DeadlineExceeded
 	}
 	return s.Stream.GetMsg(ctx, at, options...)
+}
+
+func (s *busyStream) Purge(context.Context, ...jetstream.StreamPurgeOpt) error {
+	return context.DeadlineExceeded
 }
 
 // Where the acknowledgements of messages are lost, and a busy stream says of a few at a time that it has them, they are

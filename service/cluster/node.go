@@ -74,12 +74,9 @@ type Node struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	wake    chan struct{}                                  // holds one; has the node look at the state at once
-	seen    atomic.Pointer[map[string]server.StreamDetail] // this node's copies of streams, by name, at the last look
-
-	// Only for the goroutine that beats.
-	session uint64
-	gaveWay map[string]time.Time // when this node last stepped down from leading its damaged copies, by stream; 0: never
+	wake    chan struct{}        // holds one; has the node look at the state at once
+	seen    atomic.Pointer[look] // at this node's copies; never nil
+	session uint64               // only for the goroutine that beats
 
 	stopBeating func() // for good, and waits until it has; otherwise a node that leaves would come back
 }
@@ -93,8 +90,9 @@ func New(o Options) (*Node, error) {
 	n := &Node{
 		options: o, log: o.Logger, token: rand.Text(), wake: make(chan struct{}, 1),
 		lease: &lease{began: time.Now()}, peers: newPeers(),
-		directory: &directory{replicas: o.Replicas}, gaveWay: make(map[string]time.Time),
+		directory: &directory{replicas: o.Replicas},
 	}
+	n.seen.Store(new(look))
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.tables = &tables{
 		node: o.Node, log: o.Logger, directory: n.directory, lookNow: n.lookNow, ctx: n.ctx, running: &n.running,
@@ -249,12 +247,10 @@ func (n *Node) beatLoop(stop context.Context) {
 			return // the other nodes evict it
 		}
 		started := time.Now()
-		var copies map[string]server.StreamDetail
-		if seen := n.seen.Load(); seen != nil { // before the state is read, so First is not older than a trim that they show
-			copies = *seen
-		}
+		before, _ := n.directory.last()
+		seen := n.seen.Load() // before the state is read, so First is not older than a trim that it shows
 		ctx, cancel := context.WithTimeout(stop, askTime)
-		err := n.directory.change(ctx, func(s *state) error { return n.edit(s, copies) })
+		err := n.directory.change(ctx, func(s *state) error { return n.edit(s, seen) })
 		cancel()
 		switch {
 		case stop.Err() != nil:
@@ -279,7 +275,8 @@ func (n *Node) beatLoop(stop context.Context) {
 			renewed = started
 			n.lease.extend(started)
 			s, _ := n.directory.last()
-			n.giveWay(s, copies)
+			n.logDamage(before, s, seen)
+			n.giveWay(s, seen)
 			n.tables.trim(s)
 			n.tables.reconcile(s, n.session)
 			n.tables.sweep(stop, s)
@@ -298,7 +295,7 @@ func timedOut(err error) bool {
 }
 
 // edit is the change that a node makes with each beat.
-func (n *Node) edit(s *state, copies map[string]server.StreamDetail) error {
+func (n *Node) edit(s *state, seen *look) error {
 	full := ""
 	if err := n.tables.host.DiskFull(); err != nil {
 		full = err.Error()
@@ -315,58 +312,12 @@ func (n *Node) edit(s *state, copies map[string]server.StreamDetail) error {
 		if p.Owner == n.options.Node {
 			n.tables.note(table, &p)
 		}
-		if p.lacks(copies[p.Log].State) {
+		if seen.lacks(p) {
 			p.setDamaged(n.options.Node, true)
 		}
 		s.Tables[table] = p
 	}
 	return nil
-}
-
-// lookLoop looks at the node's copies of streams. The beat does not wait for it: the server answers after the disk.
-func (n *Node) lookLoop() {
-	for n.ctx.Err() == nil {
-		account, err := n.server.JszAccount(&server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Streams: true})
-		if err != nil { // JetStream has ended, which the beat sees
-			n.log.Debug("looking at this node's copies", "error", err)
-			account = &server.AccountDetail{}
-		}
-		byName := make(map[string]server.StreamDetail, len(account.Streams))
-		for _, c := range account.Streams {
-			byName[c.Name] = c
-		}
-		n.seen.Store(&byName)
-		_ = pause(n.ctx)
-	}
-}
-
-// giveWay steps down as the leader of each log whose copy here is damaged, if another that is up to date is whole: nodes
-// that catch up delete what the leader's copy lacks.
-func (n *Node) giveWay(s state, copies map[string]server.StreamDetail) {
-	for table, p := range s.Tables {
-		if !slices.Contains(p.Damaged, n.options.Node) {
-			delete(n.gaveWay, p.Log)
-			continue
-		}
-		c := copies[p.Log]
-		gaveWay, known := n.gaveWay[p.Log]
-		if !known && p.lacks(c.State) {
-			n.log.Error("this node's copy of a table's log is damaged: messages are missing", "table", table, "stream", p.Log,
-				"begins_with", c.State.FirstSeq, "want", p.First, "ends_with", c.State.LastSeq, "messages", c.State.Msgs)
-		}
-		n.gaveWay[p.Log] = gaveWay
-		if c.Cluster == nil || c.Cluster.Leader != n.options.Node || time.Since(gaveWay) < moveTime {
-			continue
-		}
-		for _, r := range c.Cluster.Replicas {
-			if r.Current && !r.Offline && !slices.Contains(p.Damaged, r.Name) {
-				n.gaveWay[p.Log] = time.Now()
-				n.log.Info("another node is to lead a log, as this node's copy is damaged", "stream", p.Log, "node", r.Name,
-					"error", stepDown(n.conn, p.Log, r.Name))
-				break
-			}
-		}
-	}
 }
 
 // lookNow has the node look at the state at once.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/reprise-rl/reprise/wire"
 )
 
@@ -45,34 +43,6 @@ type placement struct {
 	Reached uint64      `json:"reached,omitempty"`        // last message of the log that was acknowledged, as of that beat
 	First   uint64      `json:"first,omitempty"`          // message with which the log begins; 0: not known
 	Damaged []string    `json:"damaged_copies,omitempty"` // nodes whose copies of the log are damaged
-}
-
-// lacks reports whether a node's copy of the table's log lacks messages between where the log begins and the last that
-// the copy has: only trims remove messages, and only before First. As long as messages are there that may be trimmed, as
-// many may be missing behind them unseen.
-func (p placement) lacks(c server.StreamState) bool {
-	return p.First > 0 && c.LastSeq >= p.First && c.Msgs < c.LastSeq-p.First+1
-}
-
-// avoided returns the nodes whose copies are not read: the damaged ones, unless all are. In that case one is read
-// anyway, so the error says what is wrong.
-func (p placement) avoided(replicas int) []string {
-	if len(p.Damaged) >= replicas {
-		return nil
-	}
-	return p.Damaged
-}
-
-// setDamaged notes whether the copy of a node is damaged, and reports whether that is news.
-func (p *placement) setDamaged(node string, damaged bool) (news bool) {
-	if slices.Contains(p.Damaged, node) == damaged {
-		return false
-	}
-	others := slices.DeleteFunc(slices.Clone(p.Damaged), func(n string) bool { return n == node })
-	if p.Damaged = others; damaged {
-		p.Damaged = append(others, node)
-	}
-	return true
 }
 
 // errEvicted is the error of a node whose lease another node has ended.

@@ -73,11 +73,17 @@ type ownership struct {
 	taken  atomic.Pointer[tableLog] // the log, once the table is open
 }
 
-// serves reports whether this node has a table open.
-func (t *tables) serves(table, log string) bool {
+// served returns the log of a table that this node has open, nil if it has not.
+func (t *tables) served(table, log string) *tableLog {
 	o := t.find(table)
-	return o != nil && o.log == log && o.open.Load()
+	if o == nil || o.log != log || !o.open.Load() {
+		return nil
+	}
+	return o.taken.Load()
 }
+
+// serves reports whether this node has a table open.
+func (t *tables) serves(table, log string) bool { return t.served(table, log) != nil }
 
 func (t *tables) find(table string) *ownership {
 	t.mu.Lock()
@@ -218,23 +224,22 @@ func (t *tables) changePlacement(ctx context.Context, table, log string, edit fu
 
 // note writes what is known of a log to the placement of a table that is served here.
 func (t *tables) note(table string, p *placement) {
-	o := t.find(table)
-	if o == nil || o.log != p.Log || !o.open.Load() {
-		return
+	if l := t.served(table, p.Log); l != nil {
+		p.Counts = t.host.Counts(table)
+		p.Reached = max(p.Reached, l.reached.Load())
+		p.First = max(p.First, l.trimTo.Load())
 	}
-	p.Counts = t.host.Counts(table)
-	p.Reached = max(p.Reached, o.taken.Load().reached.Load())
-	p.First = max(p.First, o.taken.Load().trimTo.Load())
 }
 
-// trim removes from the logs of tables that are served here what is before their beginning by a state.
+// trim removes from the logs of tables that are served here what is before their beginning by a state. What an owner
+// before may have left is removed with the first beat.
 func (t *tables) trim(s state) {
 	for table, p := range s.Tables {
-		o := t.find(table)
-		if o == nil || o.log != p.Log || !o.open.Load() {
+		l := t.served(table, p.Log)
+		if l == nil {
 			continue
 		}
-		if l := o.taken.Load(); p.First > l.first.Load() && !l.trimming.Swap(true) {
+		if l.first.Store(p.First); p.First > l.trimmed.Load() && !l.trimming.Swap(true) {
 			t.running.Go(func() {
 				l.trim(p.First)
 				l.trimming.Store(false)
