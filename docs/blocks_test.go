@@ -233,7 +233,8 @@ func TestWhatADocumentShowsIsCompared(t *testing.T) {
 }
 
 func TestOnlyLaterLinesAboutProgressAreLeftOut(t *testing.T) {
-	const fast = "warm-up  step 1 of at most 600  loss 3.000\n\nmy addition, seed 3: 48 updates (budget)\n"
+	const fast = "warm-up  step 1 of at most 600  loss 3.000\nwarm-up  done after 140 of at most 600 steps\n\n" +
+		"my addition, seed 3: 48 updates (budget)\n"
 	slow := strings.NewReplacer("3.000\n", "3.000\nwarm-up  step 250 of at most 600  loss 1.200\n"+
 		"run  ETA 0s  pass@1 0.155  update 48\n").Replace(fast)
 	if got := laterProgress.ReplaceAllString(slow, ""); got != fast {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -38,7 +39,7 @@ type display struct {
 	prompts sync.Once // prompts that are left out are named once for all runs
 
 	mu      sync.Mutex
-	warming *mpb.Bar  // of the warm-up, until it ends; nil: none
+	warming func()    // shows the end of the warm-up; nil: there is none, or it has ended
 	printed time.Time // when the last plain line about progress was
 }
 
@@ -117,8 +118,16 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 	if d.silent || c.Warmup.Steps == 0 {
 		return nil
 	}
+	const done = "done after %d of at most %d steps"
 	if d.bars == nil {
+		var last atomic.Int64
+		d.setWarming(func() {
+			if step := last.Load(); step > 0 { // 0: the policy needed no warm-up
+				d.printf("warm-up  "+done+"\n", step, c.Warmup.Steps)
+			}
+		})
 		return func(step int, loss float64) {
+			last.Store(int64(step))
 			d.progress("warm-up  step %d of at most %d  loss %.3f\n", step, c.Warmup.Steps, loss)
 		}
 	}
@@ -131,12 +140,12 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 			mu.Lock()
 			defer mu.Unlock()
 			if s.Completed {
-				return []string{fmt.Sprintf("done after %d of at most %d steps", step, c.Warmup.Steps)}
+				return []string{fmt.Sprintf(done, step, c.Warmup.Steps)}
 			}
 			return []string{"ETA at most " + remaining(began, float64(step), float64(c.Warmup.Steps-step)),
 				fmt.Sprintf("loss %.3f", loss), fmt.Sprintf("step %d", step)}
 		})))
-	d.setWarming(bar)
+	d.setWarming(func() { bar.SetCurrent(math.MaxInt64) })
 	return func(n int, l float64) {
 		mu.Lock()
 		step, loss = n, l
@@ -145,14 +154,15 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 	}
 }
 
-// setWarming completes the bar of the warm-up before, which may have ended early, and remembers the next; nil: none.
-func (d *display) setWarming(next *mpb.Bar) {
+// setWarming shows the end of the warm-up before, which may have come early, and remembers how to show that of the next;
+// nil: there is none.
+func (d *display) setWarming(end func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.warming != nil {
-		d.warming.SetCurrent(math.MaxInt64)
+		d.warming()
 	}
-	d.warming = next
+	d.warming = end
 }
 
 // hooks returns hooks that show the progress of a run.

@@ -159,18 +159,21 @@ func TestProgressWithoutATerminalIsALineInTenSeconds(t *testing.T) {
 		var out bytes.Buffer
 		d := &display{out: &out}
 		c := run.Default()
-		warm, hooks := d.warmup(c), d.hooks(c, "run")
+		warm := d.warmup(c)
 		for step := range 200 {
-			warm(step, 1)
+			warm(step+1, 1)
 			time.Sleep(100 * time.Millisecond)
 		}
+		hooks := d.hooks(c, "run")
 		for update := range 400 {
 			hooks.OnUpdate(results.Update{Update: update + 1, Compute: float64(update + 1)})
 			hooks.OnEval(results.Eval{Update: update + 1})
 			time.Sleep(100 * time.Millisecond)
 		}
-		if n := strings.Count(out.String(), "\n"); n != 6 {
-			t.Errorf("%d lines in a minute:\n%s", n, out.String())
+		const end = "warm-up  done after 200 of at most 600 steps\n"
+		warmup, updates, found := strings.Cut(out.String(), end)
+		if !found || strings.Count(warmup, "\n") != 2 || strings.Count(updates, "\n") != 4 {
+			t.Errorf("want 2 lines, %q, and 4 lines in a minute, got:\n%s", end, out.String())
 		}
 	})
 }

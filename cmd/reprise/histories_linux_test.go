@@ -27,7 +27,8 @@ import (
 // calls, each at one moment between its beginning and its end, in which one queue gives the same answers. A call that
 // ends without an answer may take effect at any later time, or never. A new owner of the queue takes back what was on
 // lease. A checkpoint is restored as it was saved, but only by the node that saved it: others do not find it. What is
-// restored shows before it is in the log, and a new owner may undo it until a change that came after is answered.
+// restored shows before it is in the log, and a new owner may undo it until a change that came after is answered. So do
+// the rollouts that an insertion under way brings, and that an acknowledgement under way takes, but in counts alone.
 //
 // So are those of clients of a table with priorities, except that a new owner may undo the latest updates of priorities,
 // back to the last insertion that was answered.
@@ -41,6 +42,8 @@ type asked struct {
 	id    rollout.ID // update, priority
 	value int        // update: the priority; advance: the version
 	slow  bool       // it took long enough to have been sent more than once
+
+	underWay []asked // count: insertions and acknowledgements that are in memory, perhaps, and may not be carried out
 }
 
 type callKind string
@@ -255,7 +258,7 @@ func (c content) do(in asked, out answered) (after []state) {
 			after = append(after, d)
 		}
 	case count:
-		if out.unclear == nil && out.value == len(c.items) {
+		if least, most := c.counts(in.underWay); out.unclear == nil && least <= out.value && out.value <= most {
 			after = append(after, c)
 		}
 	case saving:
@@ -269,6 +272,24 @@ func (c content) do(in asked, out answered) (after []state) {
 		after = append(after, content{dropped: true, saved: c.saved})
 	}
 	return after
+}
+
+// counts returns the least and the most rollouts that may be counted beside calls under way.
+func (c content) counts(underWay []asked) (least, most int) {
+	least, most = len(c.items), len(c.items)
+	for _, in := range underWay {
+		switch of := func(i item) bool { return i.tag == in.tag }; {
+		case in.kind == acknowledge:
+			for _, i := range c.items {
+				if i.batch == in.batch {
+					least--
+				}
+			}
+		case !slices.ContainsFunc(c.items, of):
+			most += in.size
+		}
+	}
+	return least, most
 }
 
 func (c content) insert(in asked, out answered) []state {
@@ -452,8 +473,12 @@ func (in asked) call(ctx context.Context, s *client.Services, w wire.Table, out 
 // carried out too: of leases and of calls that replace what is there any, of insertions one that such a call has undone.
 func (h *chronicle) attempts() []porcupine.Operation {
 	all := slices.Clone(h.calls)
-	for _, c := range h.calls {
+	for i, c := range h.calls {
 		in := c.Input.(asked)
+		if in.kind == count {
+			in.underWay = h.underWay(c)
+			all[i].Input = in
+		}
 		replaced := func(d porcupine.Operation) bool {
 			return d.Input.(asked).kind.replaces() && d.Call < c.Return && c.Call < d.Return
 		}
@@ -464,6 +489,20 @@ func (h *chronicle) attempts() []porcupine.Operation {
 		}
 	}
 	return all
+}
+
+// underWay returns the insertions and acknowledgements beside a call that were answered late, or not, or refused because
+// of a drop: what they did to memory may not have reached the log.
+func (h *chronicle) underWay(c porcupine.Operation) (list []asked) {
+	for _, d := range h.calls {
+		in, out := d.Input.(asked), d.Output.(answered)
+		beside := d.Call < c.Return && (c.Call < d.Return || out.unclear != nil)
+		doubtful := in.slow || out.unclear != nil || errors.Is(out.refused, wire.ErrNotFound)
+		if beside && doubtful && (in.kind == insertion || in.kind == acknowledge) {
+			list = append(list, in)
+		}
+	}
+	return list
 }
 
 // check looks for an order of the calls.
@@ -615,7 +654,7 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 	counted := func(n int) porcupine.Operation {
 		return porcupine.Operation{Input: asked{kind: count}, Output: answered{value: n}}
 	}
-	one, two, three := counted(1), counted(2), counted(3)
+	zero, one, two, three := counted(0), counted(1), counted(2), counted(3)
 	drop := porcupine.Operation{Input: asked{kind: dropping}, Output: answered{}}
 	create := porcupine.Operation{Input: asked{kind: creation}, Output: answered{}}
 	none := porcupine.Operation{Input: asked{kind: leasing, size: 1}, Output: answered{refused: wire.ErrNotFound}}
@@ -636,8 +675,13 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 		"another's id":      {porcupine.Illegal, calls{insert("a", 1), lease(1, "a", 2)}},
 		"not its lease": {porcupine.Illegal,
 			calls{insert("a", 1), lease(1, "a", 1), settle(release, 2, answered{})}},
-		"unclear, and there": {porcupine.Ok, calls{maybe, lease(1, "a", 7)}},
-		"miscounted":         {porcupine.Illegal, calls{insert("a", 1), two}},
+		"unclear, and there":           {porcupine.Ok, calls{maybe, lease(1, "a", 7)}},
+		"miscounted":                   {porcupine.Illegal, calls{insert("a", 1), two}},
+		"counted before it was undone": {porcupine.Ok, calls{insert("b", 1), maybe, two, one}},
+		"counted before it was sent":   {porcupine.Illegal, calls{insert("b", 1), two, maybe}},
+		"counted more than was sent":   {porcupine.Illegal, calls{insert("b", 1), maybe, three}},
+		"not counted before its end was undone": {porcupine.Ok,
+			calls{insert("a", 1), lease(1, "a", 1), settle(acknowledge, 1, unclear), zero, one}},
 		"restored": {porcupine.Ok,
 			calls{insert("a", 1), lease(1, "a", 1), save, acknowledged, insert("b", 2), restore, lease(2, "a", 1), starved}},
 		"not all restored": {porcupine.Illegal,

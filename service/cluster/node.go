@@ -50,6 +50,8 @@ const (
 	beatTime = 500 * time.Millisecond
 	// askTime bounds a request to a stream: while it has no leader nobody answers.
 	askTime = time.Second
+	// resendTime is after how long a request of a client is sent to the other nodes again.
+	resendTime = 5 * time.Second
 	// waitTime is how often a node that cannot join says so.
 	waitTime = 8 * time.Second
 
@@ -90,7 +92,7 @@ func New(o Options) (*Node, error) {
 	n := &Node{
 		options: o, log: o.Logger, token: rand.Text(), wake: make(chan struct{}, 1),
 		lease: &lease{began: time.Now()}, peers: newPeers(),
-		directory: &directory{replicas: o.Replicas},
+		directory: &directory{replicas: o.Replicas, resend: resendTime},
 	}
 	n.seen.Store(new(look))
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -333,7 +335,8 @@ func (n *Node) lookNow() {
 func (n *Node) Create(ctx context.Context, name string, definition []byte) (created bool, err error) {
 	p := placement{Log: fmt.Sprintf("%s%016x", tablePrefix, newNumber()), First: 1}
 	known := false
-	if err := n.directory.change(ctx, func(s *state) error { _, known = s.Tables[name]; return errSame }); err != nil || known {
+	err = n.directory.repeat(ctx, func(s *state) error { _, known = s.Tables[name]; return errSame })
+	if err != nil || known {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepTime/2)
@@ -344,14 +347,15 @@ func (n *Node) Create(ctx context.Context, name string, definition []byte) (crea
 	}); err != nil {
 		return false, fmt.Errorf("making the log of table %s: %w", name, err)
 	}
-	err = n.directory.change(ctx, func(s *state) error {
+	err = n.directory.repeat(ctx, func(s *state) error {
 		if created = s.create(name, p); !created {
+			created = s.Tables[name].Log == p.Log // by an attempt without an answer
 			return errSame
 		}
 		return nil
 	})
 	if !created && err == nil { // after an error nobody knows whether it is: sweep finds out
-		err = n.directory.js.DeleteStream(ctx, p.Log)
+		n.deleteLog(ctx, p.Log)
 	}
 	n.lookNow()
 	return created, err
@@ -360,9 +364,9 @@ func (n *Node) Create(ctx context.Context, name string, definition []byte) (crea
 // Drop removes a table and its log.
 func (n *Node) Drop(ctx context.Context, name string) error {
 	var p placement
-	err := n.directory.change(ctx, func(s *state) error {
+	err := n.directory.repeat(ctx, func(s *state) error {
 		var known bool
-		if p, known = s.Tables[name]; !known {
+		if p, known = s.Tables[name]; !known { // perhaps by an attempt without an answer
 			return wire.Errorf(wire.NotFound, "table %q: no node has one of that name", name)
 		}
 		delete(s.Tables, name)
@@ -374,7 +378,17 @@ func (n *Node) Drop(ctx context.Context, name string) error {
 	if o := n.tables.find(name); o != nil && o.log == p.Log {
 		n.tables.close([]*ownership{o}, errLost)
 	}
-	return n.directory.js.DeleteStream(ctx, p.Log)
+	n.deleteLog(ctx, p.Log)
+	return nil
+}
+
+// deleteLog deletes a log that no table has. If the nodes that keep it do not answer, sweep does.
+func (n *Node) deleteLog(ctx context.Context, log string) {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	if err := n.directory.js.DeleteStream(ctx, log); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		n.log.Info("a log that no table has is deleted later", "log", log, "error", err)
+	}
 }
 
 // Locate returns where a table is, or the parts NAME.0, NAME.1 and so on of a table in parts, none if there is no such

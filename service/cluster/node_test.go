@@ -267,6 +267,67 @@ func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
 	c.insert("lab", 0)
 }
 
+// deaf loses its first message, the first answer, and every request to delete a stream.
+type deaf struct {
+	jetstream.JetStream
+	sent, answered bool
+}
+
+func (d *deaf) Publish(ctx context.Context, subject string, text []byte, options ...jetstream.PublishOpt) (
+	*jetstream.PubAck, error) {
+	if !d.sent {
+		d.sent = true
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	ack, err := d.JetStream.Publish(ctx, subject, text, options...)
+	if err == nil && !d.answered {
+		d.answered = true
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return ack, err
+}
+
+func (d *deaf) DeleteStream(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A call takes as long as requests that are lost between nodes take to be sent again, not as long as the client waits.
+func TestTablesAreCreatedAndDroppedWhereRequestsAreLost(t *testing.T) {
+	tests.Long(t)
+	c := startTrio(t)
+	whole := c.any()
+	lossy := func() *Node {
+		d := &directory{js: &deaf{JetStream: whole.directory.js}, replicas: 3, resend: 2 * time.Second}
+		if err := d.find(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return &Node{options: whole.options, log: whole.log, directory: d, tables: whole.tables, wake: make(chan struct{}, 1)}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if created, err := lossy().Create(ctx, "lab", []byte("{}")); err != nil || !created {
+		t.Fatalf("created: %v, %v", created, err)
+	}
+	c.insert("lab", 0)
+	log := c.placed("lab").Log
+	if err := lossy().Drop(ctx, "lab"); !errors.Is(err, wire.ErrNotFound) { // it may have been another's
+		t.Fatal(err)
+	}
+	if c.placed("lab").Log != "" {
+		t.Error("the table is there still")
+	}
+	gone := func() bool {
+		_, err := whole.directory.js.Stream(ctx, log)
+		return errors.Is(err, jetstream.ErrStreamNotFound)
+	}
+	if !within(time.Minute, gone) {
+		t.Error("its log is there still")
+	}
+}
+
 func TestAllNodesLearnThatADiskIsFull(t *testing.T) {
 	tests.Long(t)
 	c := startTrio(t)
