@@ -96,7 +96,7 @@ func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, err
 		return nil, err
 	}
 	if _, err := s.options.Cluster.Create(ctx, w.Name, text); err != nil {
-		return nil, fmt.Errorf("table %q: %w", w.Name, err)
+		return nil, err
 	}
 	for began := time.Now(); ; {
 		t, err := s.table(w.Name)

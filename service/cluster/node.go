@@ -335,7 +335,7 @@ func (n *Node) lookNow() {
 func (n *Node) Create(ctx context.Context, name string, definition []byte) (created bool, err error) {
 	p := placement{Log: fmt.Sprintf("%s%016x", tablePrefix, newNumber()), First: 1}
 	known := false
-	err = n.directory.repeat(ctx, func(s *state) error { _, known = s.Tables[name]; return errSame })
+	err = n.decide(ctx, name, func(s *state) error { _, known = s.Tables[name]; return errSame })
 	if err != nil || known {
 		return false, err
 	}
@@ -345,9 +345,9 @@ func (n *Node) Create(ctx context.Context, name string, definition []byte) (crea
 		Name: p.Log, Subjects: []string{p.Log}, Replicas: n.options.Replicas, Storage: jetstream.FileStorage,
 		DenyDelete: true, Metadata: map[string]string{definitionOf: string(definition)}, MaxMsgSize: maxPayload,
 	}); err != nil {
-		return false, fmt.Errorf("making the log of table %s: %w", name, err)
+		return false, undecided(name, fmt.Errorf("making its log: %w", err))
 	}
-	err = n.directory.repeat(ctx, func(s *state) error {
+	err = n.decide(ctx, name, func(s *state) error {
 		if created = s.create(name, p); !created {
 			created = s.Tables[name].Log == p.Log // by an attempt without an answer
 			return errSame
@@ -364,7 +364,7 @@ func (n *Node) Create(ctx context.Context, name string, definition []byte) (crea
 // Drop removes a table and its log.
 func (n *Node) Drop(ctx context.Context, name string) error {
 	var p placement
-	err := n.directory.repeat(ctx, func(s *state) error {
+	err := n.decide(ctx, name, func(s *state) error {
 		var known bool
 		if p, known = s.Tables[name]; !known { // perhaps by an attempt without an answer
 			return wire.Errorf(wire.NotFound, "table %q: no node has one of that name", name)
@@ -380,6 +380,20 @@ func (n *Node) Drop(ctx context.Context, name string) error {
 	}
 	n.deleteLog(ctx, p.Log)
 	return nil
+}
+
+// decide changes the state for a client who creates or drops a table.
+func (n *Node) decide(ctx context.Context, table string, edit func(*state) error) error {
+	err := n.directory.repeat(ctx, edit)
+	if err == nil || wire.CodeOf(err) != wire.Failed {
+		return err
+	}
+	return undecided(table, err)
+}
+
+// undecided returns the error for a client whose table the nodes cannot create or drop at present.
+func undecided(table string, err error) error {
+	return wire.ElsewhereError("", "table %q: too few nodes answer, or they are choosing a leader: %s: retry", table, err)
 }
 
 // deleteLog deletes a log that no table has. If the nodes that keep it do not answer, sweep does.

@@ -267,14 +267,18 @@ func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
 	c.insert("lab", 0)
 }
 
-// deaf loses its first message, the first answer, and every request to delete a stream.
+// deaf loses its first message, the first answer, and every request to delete a stream; or it refuses messages.
 type deaf struct {
 	jetstream.JetStream
 	sent, answered bool
+	refusal        error
 }
 
 func (d *deaf) Publish(ctx context.Context, subject string, text []byte, options ...jetstream.PublishOpt) (
 	*jetstream.PubAck, error) {
+	if d.refusal != nil {
+		return nil, d.refusal
+	}
 	if !d.sent {
 		d.sent = true
 		<-ctx.Done()
@@ -299,8 +303,8 @@ func TestTablesAreCreatedAndDroppedWhereRequestsAreLost(t *testing.T) {
 	tests.Long(t)
 	c := startTrio(t)
 	whole := c.any()
-	lossy := func() *Node {
-		d := &directory{js: &deaf{JetStream: whole.directory.js}, replicas: 3, resend: 2 * time.Second}
+	lossy := func(refusal error) *Node {
+		d := &directory{js: &deaf{JetStream: whole.directory.js, refusal: refusal}, replicas: 3, resend: 2 * time.Second}
 		if err := d.find(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -308,12 +312,16 @@ func TestTablesAreCreatedAndDroppedWhereRequestsAreLost(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if created, err := lossy().Create(ctx, "lab", []byte("{}")); err != nil || !created {
+	if created, err := lossy(nil).Create(ctx, "lab", []byte("{}")); err != nil || !created {
 		t.Fatalf("created: %v, %v", created, err)
 	}
 	c.insert("lab", 0)
 	log := c.placed("lab").Log
-	if err := lossy().Drop(ctx, "lab"); !errors.Is(err, wire.ErrNotFound) { // it may have been another's
+	err := lossy(&jetstream.APIError{Code: 503, Description: "JetStream system temporarily unavailable"}).Drop(ctx, "lab")
+	if !errors.Is(err, wire.ErrElsewhere) || !strings.Contains(err.Error(), `table "lab"`) {
+		t.Errorf("a drop while nobody leads: %v", err)
+	}
+	if err := lossy(nil).Drop(ctx, "lab"); !errors.Is(err, wire.ErrNotFound) { // it may have been another's
 		t.Fatal(err)
 	}
 	if c.placed("lab").Log != "" {
