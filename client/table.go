@@ -128,8 +128,8 @@ func (t *Table) Info(ctx context.Context) (wire.TableInfo, error) {
 	return t.act(ctx, wire.Info, wire.TableRequest{Table: t.name})
 }
 
-// Len returns the number of rollouts in the table, those of insertions that are not committed yet included: a crash may
-// take these back.
+// Len returns the number of rollouts in the table. Insertions and acknowledgements that are not committed yet, and that a
+// crash may undo, count as carried out.
 func (t *Table) Len(ctx context.Context) (int, error) {
 	info, err := t.Info(ctx)
 	return info.Present, err

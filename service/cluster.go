@@ -23,8 +23,8 @@ type Cluster interface {
 	// Locate returns the parts of a table in order; one, with the table's name, for a table that is not in parts; none
 	// if there is no such table.
 	Locate(ctx context.Context, table string) ([]wire.Part, error)
-	// Create has a node open a new table. It reports whether there was none of that name.
-	Create(ctx context.Context, table string, definition []byte) (created bool, err error)
+	// Create has a node open a new table, unless there is one of that name.
+	Create(ctx context.Context, table string, definition []byte) error
 	// Drop removes a table, wherever it is.
 	Drop(ctx context.Context, table string) error
 	// Valid reports whether the service may answer for its tables now. Otherwise another node may own them already.
@@ -95,7 +95,7 @@ func (s *Service) createAnywhere(ctx context.Context, w wire.Table) (*table, err
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.options.Cluster.Create(ctx, w.Name, text); err != nil {
+	if err := s.options.Cluster.Create(ctx, w.Name, text); err != nil {
 		return nil, err
 	}
 	for began := time.Now(); ; {

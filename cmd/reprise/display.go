@@ -39,7 +39,7 @@ type display struct {
 	prompts sync.Once // prompts that are left out are named once for all runs
 
 	mu      sync.Mutex
-	warming func()    // shows the end of the warm-up; nil: there is none, or it has ended
+	warming func()    // to call when the warm-up has ended, shows so; nil: there is none, or it was called
 	printed time.Time // when the last plain line about progress was
 }
 

@@ -27,8 +27,8 @@ import (
 // calls, each at one moment between its beginning and its end, in which one queue gives the same answers. A call that
 // ends without an answer may take effect at any later time, or never. A new owner of the queue takes back what was on
 // lease. A checkpoint is restored as it was saved, but only by the node that saved it: others do not find it. What is
-// restored shows before it is in the log, and a new owner may undo it until a change that came after is answered. So do
-// the rollouts that an insertion under way brings, and that an acknowledgement under way takes, but in counts alone.
+// restored shows before it is in the log, and a new owner may undo it until a change that came after is answered. Counts
+// may also show what insertions and acknowledgements have done that are not in the log yet.
 //
 // So are those of clients of a table with priorities, except that a new owner may undo the latest updates of priorities,
 // back to the last insertion that was answered.
@@ -79,7 +79,8 @@ type answered struct {
 	ids     []rollout.ID
 	tags    []string
 	batch   rollout.BatchID
-	value   int // count, priority (0: that at which it entered), version
+	value   int           // count, priority (0: that at which it entered), version
+	at      time.Duration // when the client had the answer, or gave up
 }
 
 // state is what a table of the model may hold. No step changes one in place.
@@ -277,15 +278,13 @@ func (c content) do(in asked, out answered) (after []state) {
 // counts returns the least and the most rollouts that may be counted beside calls under way.
 func (c content) counts(underWay []asked) (least, most int) {
 	least, most = len(c.items), len(c.items)
+	for _, i := range c.items {
+		if slices.ContainsFunc(underWay, func(in asked) bool { return in.kind == acknowledge && in.batch == i.batch }) {
+			least--
+		}
+	}
 	for _, in := range underWay {
-		switch of := func(i item) bool { return i.tag == in.tag }; {
-		case in.kind == acknowledge:
-			for _, i := range c.items {
-				if i.batch == in.batch {
-					least--
-				}
-			}
-		case !slices.ContainsFunc(c.items, of):
+		if in.kind == insertion && !slices.ContainsFunc(c.items, func(i item) bool { return i.tag == in.tag }) {
 			most += in.size
 		}
 	}
@@ -384,6 +383,7 @@ func (h *chronicle) make(ctx context.Context, number int, s *client.Services, ta
 	began := time.Since(h.began)
 	err := in.call(ctx, s, table, &out)
 	ended := time.Since(h.began)
+	out.at = ended
 	in.slow = ended-began > 200*time.Millisecond
 	returned := ended.Nanoseconds()
 	switch {
@@ -492,13 +492,16 @@ func (h *chronicle) attempts() []porcupine.Operation {
 }
 
 // underWay returns the insertions and acknowledgements beside a call that were answered late, or not, or refused because
-// of a drop: what they did to memory may not have reached the log.
+// of a drop: what they did to memory may not have reached the log. Services end calls soon after their clients give up.
 func (h *chronicle) underWay(c porcupine.Operation) (list []asked) {
 	for _, d := range h.calls {
 		in, out := d.Input.(asked), d.Output.(answered)
-		beside := d.Call < c.Return && (c.Call < d.Return || out.unclear != nil)
+		end := out.at.Nanoseconds()
+		if out.unclear != nil {
+			end += (10 * time.Second).Nanoseconds()
+		}
 		doubtful := in.slow || out.unclear != nil || errors.Is(out.refused, wire.ErrNotFound)
-		if beside && doubtful && (in.kind == insertion || in.kind == acknowledge) {
+		if doubtful && d.Call < c.Return && c.Call < end && (in.kind == insertion || in.kind == acknowledge) {
 			list = append(list, in)
 		}
 	}

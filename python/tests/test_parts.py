@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow.flight as flight
 import pytest
 from conftest import ROOT, Fake, Server, rollouts
 
@@ -726,6 +727,17 @@ def test_parts_of_a_cluster_are_followed_to_their_owners(fake: Fake, servers: li
             assert len(one.table("lab.0")) == (part_of(np.concatenate([ids, more])) == 0).sum()
         one.drop("lab.0")
         two.drop("lab.1")
+
+
+def test_a_table_that_no_node_of_a_cluster_made_is_not_created(fake: Fake) -> None:
+    def answer(name: str, body: dict[str, Any]) -> Any:
+        if name == "create_table":
+            raise flight.FlightUnavailableError("interrupted: too few nodes of the cluster answer")
+        return {"parts": [], "cluster": True}
+
+    fake.answer = answer
+    with reprise.connect([fake.address], timeout=1) as client, pytest.raises(reprise.Unavailable, match="too few nodes"):
+        client.create("lab", capacity=100)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -20,7 +20,6 @@ const (
 type directory struct {
 	js       jetstream.JetStream
 	replicas int
-	resend   time.Duration // see repeat
 
 	mu       sync.Mutex
 	stream   jetstream.Stream // nil: not found yet
@@ -112,19 +111,6 @@ func (d *directory) change(ctx context.Context, edit func(*state) error) error {
 			d.state, d.sequence, d.looked = s, sequence, looked
 		}
 		return nil
-	}
-}
-
-// repeat is change, and sends requests again that have had no answer for d.resend: a connection between nodes may have
-// been lost with them. Edit must know its own work, because an attempt without an answer may have changed the state.
-func (d *directory) repeat(ctx context.Context, edit func(*state) error) error {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, d.resend)
-		err := d.change(attempt, edit)
-		cancel()
-		if err == nil || !timedOut(err) || ctx.Err() != nil {
-			return err
-		}
 	}
 }
 

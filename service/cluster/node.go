@@ -50,8 +50,10 @@ const (
 	beatTime = 500 * time.Millisecond
 	// askTime bounds a request to a stream: while it has no leader nobody answers.
 	askTime = time.Second
-	// resendTime is after how long a request of a client is sent to the other nodes again.
-	resendTime = 5 * time.Second
+	// resendTime is after how long what a client asked of the nodes together is tried again. Slow disks need seconds.
+	resendTime = 10 * time.Second
+	// decideTime is for how long it is tried: sweep takes a log that was made for a table and has none after sweepTime.
+	decideTime = sweepTime / 2
 	// waitTime is how often a node that cannot join says so.
 	waitTime = 8 * time.Second
 
@@ -72,6 +74,7 @@ type Node struct {
 	lease     *lease
 	peers     *peers
 	tables    *tables
+	resend    time.Duration // resendTime
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -92,7 +95,7 @@ func New(o Options) (*Node, error) {
 	n := &Node{
 		options: o, log: o.Logger, token: rand.Text(), wake: make(chan struct{}, 1),
 		lease: &lease{began: time.Now()}, peers: newPeers(),
-		directory: &directory{replicas: o.Replicas, resend: resendTime},
+		directory: &directory{replicas: o.Replicas}, resend: resendTime,
 	}
 	n.seen.Store(new(look))
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -330,70 +333,92 @@ func (n *Node) lookNow() {
 	}
 }
 
-// Create adds a table to the state; the least loaded node opens it. Later owners read its definition from its log. It
-// reports whether the table is new.
-func (n *Node) Create(ctx context.Context, name string, definition []byte) (created bool, err error) {
-	p := placement{Log: fmt.Sprintf("%s%016x", tablePrefix, newNumber()), First: 1}
+// Create adds a table to the state, unless it has one of that name; the least loaded node opens it. Later owners read
+// its definition from its log.
+func (n *Node) Create(ctx context.Context, name string, definition []byte) error {
+	defer n.lookNow()
+	return n.decide(ctx, name, func(ctx context.Context) error { return n.create(ctx, name, definition) })
+}
+
+// create tries once. Each try makes another log: a table may have had that of a try without an answer, and be gone.
+func (n *Node) create(ctx context.Context, name string, definition []byte) error {
 	known := false
-	err = n.decide(ctx, name, func(s *state) error { _, known = s.Tables[name]; return errSame })
+	err := n.directory.change(ctx, func(s *state) error { _, known = s.Tables[name]; return errSame })
 	if err != nil || known {
-		return false, err
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, sweepTime/2)
-	defer cancel()
+	p := placement{Log: fmt.Sprintf("%s%016x", tablePrefix, newNumber()), First: 1}
 	if _, err := n.directory.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: p.Log, Subjects: []string{p.Log}, Replicas: n.options.Replicas, Storage: jetstream.FileStorage,
 		DenyDelete: true, Metadata: map[string]string{definitionOf: string(definition)}, MaxMsgSize: maxPayload,
 	}); err != nil {
-		return false, undecided(name, fmt.Errorf("making its log: %w", err))
+		return fmt.Errorf("making the log of table %s: %w", name, err)
 	}
-	err = n.decide(ctx, name, func(s *state) error {
-		if created = s.create(name, p); !created {
-			created = s.Tables[name].Log == p.Log // by an attempt without an answer
+	err = n.directory.change(ctx, func(s *state) error {
+		if known = !s.create(name, p); known {
 			return errSame
 		}
 		return nil
 	})
-	if !created && err == nil { // after an error nobody knows whether it is: sweep finds out
+	if known && err == nil { // after an error nobody knows whether this table is: sweep finds out
 		n.deleteLog(ctx, p.Log)
 	}
-	n.lookNow()
-	return created, err
+	return err
 }
 
-// Drop removes a table and its log.
+// Drop removes a table and its log. Where a try had no answer the table may be gone at the next, which then says that
+// there is none, and another of its name is left alone.
 func (n *Node) Drop(ctx context.Context, name string) error {
-	var p placement
-	err := n.decide(ctx, name, func(s *state) error {
-		var known bool
-		if p, known = s.Tables[name]; !known { // perhaps by an attempt without an answer
-			return wire.Errorf(wire.NotFound, "table %q: no node has one of that name", name)
-		}
-		delete(s.Tables, name)
-		return nil
+	var p placement // of the table, as first seen
+	err := n.decide(ctx, name, func(ctx context.Context) error {
+		return n.directory.change(ctx, func(s *state) error {
+			now, known := s.Tables[name]
+			if p.Log == "" {
+				p = now
+			}
+			if !known || now.Log != p.Log {
+				return wire.Errorf(wire.NotFound, "table %q: no node has one of that name", name)
+			}
+			delete(s.Tables, name)
+			return nil
+		})
 	})
-	if err != nil {
+	if p.Log == "" || err != nil && !errors.Is(err, wire.ErrNotFound) {
 		return err
 	}
 	if o := n.tables.find(name); o != nil && o.log == p.Log {
 		n.tables.close([]*ownership{o}, errLost)
 	}
 	n.deleteLog(ctx, p.Log)
-	return nil
+	return err
 }
 
-// decide changes the state for a client who creates or drops a table.
-func (n *Node) decide(ctx context.Context, table string, edit func(*state) error) error {
-	err := n.directory.repeat(ctx, edit)
-	if err == nil || wire.CodeOf(err) != wire.Failed {
-		return err
+// decide tries what a client asks of the nodes together, and tries again while they do not answer: a connection between
+// them may have been lost with the request, or they are choosing a leader.
+func (n *Node) decide(ctx context.Context, table string, try func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, decideTime)
+	defer cancel()
+	for {
+		once, end := context.WithTimeout(limited, n.resend)
+		err := try(once)
+		end()
+		if !unanswered(err) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(beatTime):
+		case <-limited.Done():
+			return wire.Errorf(wire.Interrupted, "table %q: too few nodes of the cluster answer: %s: whether the call was "+
+				"carried out is not known: repeat it", table, err)
+		}
 	}
-	return undecided(table, err)
 }
 
-// undecided returns the error for a client whose table the nodes cannot create or drop at present.
-func undecided(table string, err error) error {
-	return wire.ElsewhereError("", "table %q: too few nodes answer, or they are choosing a leader: %s: retry", table, err)
+// unanswered reports whether an error says that there was no answer, or nobody who could give one yet.
+func unanswered(err error) bool {
+	var refused *jetstream.APIError
+	return timedOut(err) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
+		errors.As(err, &refused) && refused.ErrorCode == jetstream.ErrorCode(server.JSClusterNotAvailErr)
 }
 
 // deleteLog deletes a log that no table has. If the nodes that keep it do not answer, sweep does.

@@ -151,11 +151,13 @@ class Parts:
             raise errors.Invalid(f"parts: {count}: want {len(places)}: {held}")
         self._place(places)
         calls = [partial(self._make, keys, part) for part in self.all]
-        outcomes = self.services.each(calls[1:])
+        outcomes: list[TableInfo | errors.Error] = []
         # A cluster finds the parts from 0 on: with the first part made last, a table that lacks parts is not found.
-        if new and (failed := next((x for x in outcomes if isinstance(x, errors.Error)), None)):
-            raise failed
-        self.note(list(zip(self.all, [*self.services.each(calls[:1]), *outcomes])))
+        for these in (calls[1:], calls[:1]):
+            outcomes = [*self.services.each(these), *outcomes]
+            if new and (failed := next((x for x in outcomes if isinstance(x, errors.Error)), None)):
+                raise failed
+        self.note(list(zip(self.all, outcomes)))
 
     def _make(self, keys: Mapping[str, Any], part: Part) -> TableInfo:
         body = {"name": part.table.name, **part_of(keys, part.number, len(self.all))}
