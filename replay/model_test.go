@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/reprise-rl/reprise/advantage"
+	"github.com/reprise-rl/reprise/internal/tests"
 	"github.com/reprise-rl/reprise/rollout"
 )
 
@@ -1477,6 +1478,7 @@ func orderings() []Options {
 // Whatever is done, the table does what the definitions say: invariants 1, 2, 3, 5, 7 and 11, and the probabilities of
 // 4.
 func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
+	tests.OneGoroutine(t)
 	bounds := []Options{
 		{Capacity: 12},
 		{Capacity: 12, MaxStaleness: 2, Unit: UnitStep},
@@ -1537,12 +1539,12 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 			if kind == Ordered {
 				for _, p := range orderings() {
 					o.Order, o.Cooldown = p.Order, p.Cooldown
-					runTrials(t, o, 2)
+					runTrials(t, o, tests.Rounds(2, 1, 1))
 				}
 				continue
 			}
 			if kind != Prioritized {
-				runTrials(t, o, 3)
+				runTrials(t, o, tests.Rounds(3, 1, 1))
 				continue
 			}
 			for _, p := range prioritizations() {
@@ -1552,7 +1554,7 @@ func TestTableAgreesWithTheModelUnderRandomOperations(t *testing.T) {
 	}
 }
 
-func runTrials(t *testing.T, o Options, seeds uint64) {
+func runTrials(t *testing.T, o Options, seeds int) {
 	o.PromptIndex, o.History = !o.Sampler.Consumes() && o.Unit != UnitGroup, 1<<14
 	name := fmt.Sprintf("%s/capacity=%d,bytes=%d,staleness=%d,uses=%d,shards=%d,%s%s", o.Sampler, o.Capacity,
 		o.CapacityBytes, o.MaxStaleness, o.MaxUses, o.Shards, o.Retention, o.Unit)
@@ -1565,11 +1567,7 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 	}
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		steps := 250
-		if testing.Short() {
-			seeds, steps = 1, 80
-		}
-		for seed := range seeds {
+		for seed := range uint64(seeds) {
 			tr := newTrial(t, o, seed)
 			tr.model.lives, tr.model.now = make(map[rollout.ID]*Life), tr.clock.time
 			defer func() {
@@ -1577,6 +1575,7 @@ func runTrials(t *testing.T, o Options, seeds uint64) {
 					t.Logf("seed %d", seed)
 				}
 			}()
+			steps := tests.Count(250, 80)
 			for i := range steps {
 				tr.step()
 				tr.check()
