@@ -39,7 +39,7 @@ type display struct {
 	prompts sync.Once // prompts that are left out are named once for all runs
 
 	mu      sync.Mutex
-	warming func()    // to call when the warm-up has ended, shows so; nil: there is none, or it was called
+	warming func()    // shows that the warm-up has ended; nil: there is none, or it has been called
 	printed time.Time // when the last plain line about progress was
 }
 
@@ -154,8 +154,7 @@ func (d *display) warmup(c run.Config) func(step int, loss float64) {
 	}
 }
 
-// setWarming shows the end of the warm-up before, which may have come early, and remembers how to show that of the next;
-// nil: there is none.
+// setWarming shows that the warm-up before has ended, and remembers what shows that of the next; nil: there is none.
 func (d *display) setWarming(end func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

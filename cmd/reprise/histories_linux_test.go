@@ -651,6 +651,7 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 	unclear := answered{unclear: wire.ErrInterrupted}
 	acknowledged := settle(acknowledge, 1, answered{})
 	maybe := porcupine.Operation{Input: asked{kind: insertion, tag: "a", size: 1}, Output: unclear}
+	givenUp := porcupine.Operation{Input: maybe.Input, Output: answered{unclear: wire.ErrInterrupted, at: -time.Minute}}
 	save := porcupine.Operation{Input: asked{kind: saving, tag: "c"}, Output: answered{}}
 	restore := porcupine.Operation{Input: asked{kind: restoring, tag: "c"}, Output: answered{}}
 	maybeRestored := porcupine.Operation{Input: asked{kind: restoring, tag: "c"}, Output: unclear}
@@ -685,6 +686,9 @@ func TestDefectsAreFoundInHistories(t *testing.T) {
 		"counted more than was sent":   {porcupine.Illegal, calls{insert("b", 1), maybe, three}},
 		"not counted before its end was undone": {porcupine.Ok,
 			calls{insert("a", 1), lease(1, "a", 1), settle(acknowledge, 1, unclear), zero, one}},
+		"more than ended not counted": {porcupine.Illegal, calls{insert("a", 1), insert("b", 2), lease(1, "a", 1),
+			settle(acknowledge, 1, unclear), settle(acknowledge, 1, unclear), zero}},
+		"counted, and undone long after its client gave up": {porcupine.Illegal, calls{insert("b", 1), givenUp, two, one}},
 		"restored": {porcupine.Ok,
 			calls{insert("a", 1), lease(1, "a", 1), save, acknowledged, insert("b", 2), restore, lease(2, "a", 1), starved}},
 		"not all restored": {porcupine.Illegal,

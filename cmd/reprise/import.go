@@ -26,7 +26,7 @@ type importCommand struct {
 
 	Tokenizer dir     `help:"The file has chats, columns messages or prompt and completion: encode them with the tokenizer and chat template in this folder, as offline rollouts without log-probs."`
 	Reward    float64 `default:"1" help:"With --tokenizer: reward of rows without the column reward."`
-	AtVersion *int    `help:"With --tokenizer: version of the tokens. Default: the table's." placeholder:"INT"`
+	AtVersion *int    `help:"With --tokenizer: version of the tokens. Default: the table's."`
 
 	Connection connection `embed:""`
 }

@@ -39,7 +39,7 @@ func (c *journalVerifyCommand) Run() error {
 // journalSalvageCommand saves what is intact of a journal.
 type journalSalvageCommand struct {
 	Path string `arg:"" help:"Journal of one table, a folder. No process may have it open. It is not changed."`
-	Out  file   `required:"" placeholder:"NEW" help:"Journal to write. It must not exist."`
+	Out  file   `required:"" help:"Journal to write. It must not exist."`
 	JSON bool   `name:"json" help:"Print the report as JSON."`
 }
 

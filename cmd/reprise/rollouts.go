@@ -28,16 +28,16 @@ import (
 
 // rolloutsCommand lists the rollouts of a table.
 type rolloutsCommand struct {
-	Source text   `arg:"" help:"grpc://host:port/table, several with commas for a table in parts, the folder of a run (its last checkpoint), or a journal that no service has open."`
-	Where  text   `help:"Condition, such as \"reward < 0.5 && age > 10 && uses == 0\"."`
-	Sort   text   `help:"Number by which to sort, the greatest first, such as --sort=-mean_logprob. Default: the newest first."`
-	Text   text   `help:"List those whose text or prompt has this, in upper or lower case."`
-	Limit  int    `default:"20" help:"Rollouts to list, at most 1,000."`
-	Skip   int    `help:"Rollouts to leave out before the first."`
-	Show   uint64 `help:"Show the rollout with this id, with its tokens and log-probs." placeholder:"ID"`
-	HTML   file   `name:"html" help:"Write the list and its rollouts as a page in one file, of 1 MB at most, which needs no table."`
-	Policy dir    `help:"With --show or --html: Hugging Face folder, or a run, whose last checkpoint it is, to score tokens with, for the ratio to that policy."`
-	JSON   bool   `name:"json" help:"Print as JSON."`
+	Source text       `arg:"" help:"grpc://host:port/table, several with commas for a table in parts, the folder of a run (its last checkpoint), or a journal that no service has open."`
+	Where  text       `help:"Condition, such as \"reward < 0.5 && age > 10 && uses == 0\"."`
+	Sort   text       `help:"Number by which to sort, the greatest first, such as --sort=-mean_logprob. Default: the newest first."`
+	Text   text       `help:"List those whose text or prompt has this, in upper or lower case."`
+	Limit  int        `default:"20" help:"Rollouts to list, at most 1,000."`
+	Skip   int        `help:"Rollouts to leave out before the first."`
+	Show   rollout.ID `help:"Show the rollout with this id, with its tokens and log-probs."`
+	HTML   file       `name:"html" help:"Write the list and its rollouts as a page in one file, of 1 MB at most, which needs no table."`
+	Policy dir        `help:"With --show or --html: Hugging Face folder, or a run, whose last checkpoint it is, to score tokens with, for the ratio to that policy."`
+	JSON   bool       `name:"json" help:"Print as JSON."`
 
 	Connection connection `embed:""`
 }
@@ -102,7 +102,7 @@ type scoredRollout struct {
 
 // showOne prints a rollout.
 func (c *rolloutsCommand) showOne(ctx context.Context, from browse.Source, policy *run.Scorer) error {
-	shown, err := from.Rollout(ctx, rollout.ID(c.Show))
+	shown, err := from.Rollout(ctx, c.Show)
 	if err != nil {
 		return err
 	}

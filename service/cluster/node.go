@@ -50,9 +50,9 @@ const (
 	beatTime = 500 * time.Millisecond
 	// askTime bounds a request to a stream: while it has no leader nobody answers.
 	askTime = time.Second
-	// resendTime is after how long what a client asked of the nodes together is tried again. Slow disks need seconds.
+	// resendTime is how long one try to create or drop a table may take. Slow disks need seconds.
 	resendTime = 10 * time.Second
-	// decideTime is for how long it is tried: sweep takes a log that was made for a table and has none after sweepTime.
+	// decideTime is how long all tries may take. A table that is created later might have a log that sweep deletes.
 	decideTime = sweepTime / 2
 	// waitTime is how often a node that cannot join says so.
 	waitTime = 8 * time.Second

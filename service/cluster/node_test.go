@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -267,12 +268,12 @@ func TestLogsThatNoTableHasAreDeleted(t *testing.T) {
 	c.insert("lab", 0)
 }
 
-// deaf loses its first message, and the answer to the first that arrives, as far as they have not been lost before; and
-// all requests to delete a stream.
+// deaf loses one message, then refuses some because nobody leads, and then loses one answer. It loses all requests to
+// delete a stream.
 type deaf struct {
 	jetstream.JetStream
-	message, answer bool // were lost
-	refusals        int  // then it refuses messages because nobody leads
+	message, answer bool // it has been lost
+	refusals        int  // to come
 }
 
 func (d *deaf) Publish(ctx context.Context, subject string, text []byte, options ...jetstream.PublishOpt) (
@@ -344,6 +345,34 @@ func TestTablesAreCreatedAndDroppedWhereRequestsAreLost(t *testing.T) {
 			t.Errorf("the log %s is there still", log)
 		}
 	}
+}
+
+func TestACallThatTheNodesDoNotAnswerEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, tries, began := &Node{resend: resendTime}, 0, time.Now()
+		lost := func(ctx context.Context) error {
+			tries++
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		err := n.decide(t.Context(), "lab", lost)
+		if !errors.Is(err, wire.ErrInterrupted) || !strings.Contains(err.Error(), `table "lab"`) || tries != 3 {
+			t.Errorf("%d tries: %v", tries, err)
+		}
+		if took := time.Since(began); took != decideTime {
+			t.Errorf("it took %v", took)
+		}
+		refused := wire.Errorf(wire.NotFound, "table lab: there is none")
+		if err := n.decide(t.Context(), "lab", func(context.Context) error { return refused }); !errors.Is(err, refused) {
+			t.Errorf("a refusal became %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := n.decide(ctx, "lab", lost); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the caller's deadline became %v", err)
+		}
+	})
 }
 
 func TestAllNodesLearnThatADiskIsFull(t *testing.T) {
